@@ -1,0 +1,301 @@
+"""The one door: the only module that opens a live store.
+
+Invariant: every connection is APSW's; has its busy handler before its first statement; never checkpoints by itself
+and never at close; and is refused when this process has the file open by other means, or was forked from one that
+had it open. Read-only opens take no write lock, make no schema change, no checkpoint and no unlink. What they may
+leave is an empty -wal and a -shm beside the file. The first opener of a store that nobody else has open rebuilds the
+WAL index, for which SQLite holds bytes 120 to 122 for a moment; that is reported as `index_rebuilt`.
+
+Not for: policy. The `immutable` flag was rejected for reading: it ignores the WAL (measured: no tables seen).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from hermes_state.clock import SYSTEM, Clock
+from hermes_state.engine.busy import BusyWait
+from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors, identity_of
+from hermes_state.engine.link import Link, second_sqlite
+from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock, own_lock
+from hermes_state.engine.pragmas import read_pragma, set_pragma
+from hermes_state.engine.store import ExclusiveStore, Store
+from hermes_state.engine.tokenizers import NulRule, register
+from hermes_state.engine.translate import translate, translated
+from hermes_state.engine.waiting import lock_timeout
+from hermes_state.errors import (
+    CannotOpen,
+    ForeignStore,
+    ForkedConnection,
+    InvalidInput,
+    NotAStore,
+    NotFound,
+    PragmaRefused,
+)
+
+APPLICATION_ID = 0x48535431  # "HST1" in the file header marks a store of this project
+_Opened = TypeVar("_Opened", bound=Store)
+
+
+class ReadStore(Link):
+    """A store open for reading only."""
+
+    # True when this open had to rebuild the WAL index because nobody else had the store open
+    index_rebuilt: bool = False
+    # frames that were found in the WAL by that rebuild, as after a crash
+    recovered_frames: int = 0
+
+    def backup_to(self, target: Path) -> None:
+        """Copy the store, WAL content included, into the new private file `target` (mode 0600)."""
+        with self._lock:
+            self._ready()
+            copy_into(self._connection, target)
+
+
+def open_read(
+    path: Path | str, *, busy_seconds: float = 5.0, nul_rule: NulRule = NulRule.NATIVE, search_modules: bool = True,
+    clock: Clock = SYSTEM,
+) -> ReadStore:
+    """Open a store for reading. Raises `NotFound`, `NotAStore`, `CannotOpen`, `LockTimeout`, `SecondSQLite`.
+
+    `search_modules=False` leaves out FTS5 and its kind, so that a page check looks at pages only.
+    """
+    real = _existing_file(path)
+    wait = BusyWait(clock, busy_seconds)
+
+    def prepare(connection: apsw.Connection) -> None:
+        if not search_modules:
+            connection.drop_modules([])
+        else:
+            register(connection, nul_rule)
+
+    connection, descriptors, mode, alone = _connect(real, apsw.SQLITE_OPEN_READONLY, wait, prepare)
+    store = ReadStore(
+        connection, real, descriptors, wait, clock, journal_mode=mode, patience_seconds=busy_seconds
+    )
+    if alone:
+        state = store.wal_state()
+        store.index_rebuilt = True
+        store.recovered_frames = state.frames if state else 0
+    return store
+
+
+def open_write(
+    path: Path | str, *, foreign: bool = False, deadline_seconds: float = 20.0, nul_rule: NulRule = NulRule.NATIVE,
+    clock: Clock = SYSTEM,
+) -> Store:
+    """Open a store for writing. `foreign=True` is for maintenance commands on a hermes-agent file.
+
+    Raises `NotFound`, `NotAStore`, `ForeignStore`, `CannotOpen`, `LockTimeout`, `SecondSQLite`, `PragmaRefused`.
+    """
+    real = _existing_file(path)
+    wait = BusyWait(clock, deadline_seconds)
+    connection, descriptors, mode, _alone = _connect(
+        real, apsw.SQLITE_OPEN_READWRITE, wait, lambda connection: _prepare_writer(connection, real, nul_rule)
+    )
+    store = Store(
+        connection, real, descriptors, wait, clock, journal_mode=mode, patience_seconds=deadline_seconds
+    )
+
+    def again() -> Store:
+        _refuse_stale_holders(real)
+        return open_write(
+            real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock
+        )
+
+    return _ready_for_writing(store, foreign, again)
+
+
+def open_exclusive(
+    path: Path | str, *, foreign: bool = False, deadline_seconds: float = 20.0, nul_rule: NulRule = NulRule.NATIVE,
+    clock: Clock = SYSTEM,
+) -> ExclusiveStore:
+    """Open a store and hold SQLite's exclusive lock until it is closed. Raises `LockTimeout` while others hold it."""
+    real = _existing_file(path)
+    wait = BusyWait(clock, deadline_seconds)
+
+    def prepare(connection: apsw.Connection) -> None:
+        set_pragma(connection, real, "locking_mode", "exclusive")
+        _prepare_writer(connection, real, nul_rule)
+        _take_exclusive(connection, real, wait)
+
+    connection, descriptors, mode, _alone = _connect(real, apsw.SQLITE_OPEN_READWRITE, wait, prepare)
+    if descriptors.main is not None and own_lock(descriptors.main, SHARED_FIRST) in ("read", "none"):
+        connection.close(True)
+        raise PragmaRefused(
+            f"SQLite did not take the exclusive lock of {real}.", hint="Report this with the file system in use.",
+            path=real, pragma="locking_mode", wanted="exclusive", got="normal",
+        )
+    store = ExclusiveStore(
+        connection, real, descriptors, wait, clock, journal_mode=mode, patience_seconds=deadline_seconds, exclusive=True
+    )
+
+    def again() -> Store:
+        return open_exclusive(real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock)
+
+    return _ready_for_writing(store, foreign, again)
+
+
+def copy_into(connection: apsw.Connection, target: Path) -> None:
+    """Copy the database that `connection` sees into the new private file `target`, in one step."""
+    _new_private_file(target)
+    with translated(target, "copying into"):
+        copy = apsw.Connection(str(target))
+        try:
+            with copy.backup("main", connection, "main") as backup:
+                while not backup.done:
+                    backup.step(-1)
+        finally:
+            copy.close()
+
+
+def copy_onto(source: Path, connection: apsw.Connection, path: Path) -> None:
+    """Copy the private file `source` onto the store that `connection` has open under its exclusive lock."""
+    with translated(path, "replacing the content of", connection):
+        copy = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            with connection.backup("main", copy, "main") as backup:
+                while not backup.done:
+                    backup.step(-1)
+        finally:
+            copy.close()
+
+
+# --- how a connection is made ------------------------------------------------------------------------------------
+
+
+def _connect(
+    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None]
+) -> tuple[apsw.Connection, StoreDescriptors, str, bool]:
+    """Open, prepare, read once, and find SQLite's own descriptors.
+
+    The last item is True when this open was the first of a WAL store, so that SQLite had to rebuild the WAL index.
+    """
+    with REGISTRY.lock:
+        if identity_of(path) in REGISTRY.inherited:
+            raise ForkedConnection(
+                f"{path} was open in the process that this one (PID {os.getpid()}) was forked from; SQLite's lock "
+                "table was copied and cannot be trusted here.",
+                hint="Start the child with exec (spawn), or fork before the store is opened.",
+                path=path, opened_by_pid=os.getppid(),
+            )
+        strangers = REGISTRY.strangers(path)
+        if strangers:
+            raise second_sqlite(path, strangers, "not opened")
+        already_open = identity_of(path) in REGISTRY.identities()
+        before = REGISTRY.before()
+        try:
+            connection = apsw.Connection(str(path), flags=flags)
+        except apsw.Error as error:
+            raise translate(error, path, "opening") from error
+        try:
+            connection.set_busy_handler(wait)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            prepare(connection)
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            mode = str(read_pragma(connection, "journal_mode"))
+        except apsw.BusyError as error:
+            connection.close(True)
+            raise lock_timeout(path, None, wait.waited, cause=error) from error
+        except apsw.Error as error:
+            problem = translate(error, path, "opening", system_errno=connection.system_errno)
+            connection.close(True)
+            raise problem from error
+        except BaseException:
+            connection.close(True)
+            raise
+        descriptors = REGISTRY.adopt(path, before)
+    first = (
+        mode == "wal" and not already_open and descriptors.shm is not None
+        and others_lock(descriptors.shm, WAL_ALIVE_BYTE) is False
+    )
+    return connection, descriptors, mode, first
+
+
+def _existing_file(path: Path | str) -> Path:
+    """The real path of an existing, regular, non-empty file."""
+    given = Path(path)
+    real = Path(os.path.realpath(given))
+    try:
+        state = os.stat(real)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(
+            f"There is no store at {given}.", hint="Name the file with --db, or its folder with --home.", path=given
+        ) from error
+    except PermissionError as error:
+        raise CannotOpen(
+            f"{given} cannot be reached: {error.strerror}.", hint="Run as the user who owns the store.", path=given
+        ) from error
+    if not stat.S_ISREG(state.st_mode):
+        raise InvalidInput(f"{given} is not a regular file.", hint="Name the state.db file itself.", path=given)
+    if state.st_size == 0 and not _has_content(real):
+        raise NotAStore(
+            f"{given} is empty (0 bytes).",
+            hint=f"Run `hermes doctor --db {given}`; do not start Hermes on it before its content is found.",
+            path=given,
+        )
+    return real
+
+
+def _new_private_file(target: Path) -> None:
+    """Create `target` empty with mode 0600, so that a copy of private rows is never readable by others."""
+    try:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError as error:
+        raise InvalidInput(f"{target} exists already.", hint="Name a new file.", path=target) from error
+
+
+def _has_content(path: Path) -> bool:
+    """True when the WAL beside an empty database file holds frames: all content of a new store may still be there."""
+    found = os.stat(f"{path}-wal") if os.path.exists(f"{path}-wal") else None
+    return found is not None and found.st_size > 0
+
+
+def _prepare_writer(connection: apsw.Connection, path: Path, nul_rule: NulRule) -> None:
+    register(connection, nul_rule)
+    set_pragma(connection, path, "foreign_keys", 1)
+    set_pragma(connection, path, "recursive_triggers", 0)
+
+
+def _take_exclusive(connection: apsw.Connection, path: Path, wait: BusyWait) -> None:
+    """Take the lock. SQLite does not call the busy handler for it, so the tries are ours."""
+    tries = 0
+    while True:
+        try:
+            connection.execute("BEGIN EXCLUSIVE").fetchall()
+            connection.execute("COMMIT").fetchall()
+            return
+        except apsw.BusyError as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK").fetchall()
+            if not wait.nap(tries):
+                raise lock_timeout(path, None, wait.waited, cause=error, wanted="exclusive") from error
+            tries += 1
+
+
+def _ready_for_writing(
+    store: _Opened, foreign: bool, reopen: Callable[[], Store]
+) -> _Opened:
+    store._start(reopen)
+    if store.application_id != APPLICATION_ID and not foreign:
+        path = store.path
+        store.close()
+        raise ForeignStore(
+            f"{path} was written by hermes-agent or another program, not by this library.",
+            hint="Use the maintenance commands on it (`hermes sessions --help`); they work on such a file in place.",
+            path=path,
+        )
+    return store
+
+
+def _refuse_stale_holders(path: Path) -> None:
+    """Raise while any process still has an unlinked or replaced file of this store open."""
+    from hermes_state.engine.stale import refuse_stale_holders
+
+    refuse_stale_holders(path)

@@ -1,0 +1,170 @@
+"""Which file descriptors of this process belong to SQLite, and which open stores it has.
+
+Invariant: POSIX locks belong to the process and the inode, so a descriptor of a store that is not APSW's can cancel
+APSW's locks when it is closed, and APSW's close can cancel the locks of another SQLite library. Before an open this
+module looks for such descriptors; after it, it remembers which new ones are SQLite's; before a close it looks again.
+Descriptors are only looked at (fstat, /proc/self/fdinfo), never opened or closed here.
+
+Not for: other processes (see `lockowners`). Reading SQLite's C structures for its descriptors was rejected: the
+difference of two listings under one lock gives the same answer without depending on a struct layout.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+Identity = tuple[int, int]  # (st_dev, st_ino)
+
+_O_PATH = getattr(os, "O_PATH", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreDescriptors:
+    """SQLite's own descriptors for one store in this process; None where there is no such file."""
+
+    # the database file
+    main: int | None
+    # the -wal file
+    wal: int | None
+    # the -shm file, shared by all connections of this process to the store
+    shm: int | None
+
+
+def identity_of(path: Path | str) -> Identity | None:
+    """Device and inode of what `path` names now, or None when nothing is there."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def sidecars(path: Path) -> tuple[Path, Path, Path]:
+    """The three files of a WAL store: main, -wal, -shm."""
+    return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+def _listing() -> dict[int, Identity]:
+    """Every descriptor of this process with its identity."""
+    folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    found: dict[int, Identity] = {}
+    for name in os.listdir(folder):
+        try:
+            number = int(name)
+            state = os.fstat(number)
+        except (OSError, ValueError):
+            continue  # the listing's own descriptor, or one closed meanwhile
+        found[number] = (state.st_dev, state.st_ino)
+    return found
+
+
+def _is_path_only(number: int) -> bool:
+    """True for an O_PATH descriptor: closing one cancels no lock."""
+    try:
+        with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as info:
+            flags = next(line.split()[1] for line in info if line.startswith("flags:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(_O_PATH and int(flags, 8) & _O_PATH)
+
+
+class Registry:
+    """The process-wide record of stores open through the door. One instance: `REGISTRY`."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._own: dict[int, Identity] = {}
+        self._open: dict[int, tuple[Identity, ...]] = {}  # token -> identities of main, -wal, -shm
+        self._next_token = 0
+        # Stores that the parent had open when this process was forked: SQLite's lock table was copied with them and
+        # believes in locks that this process does not have, so they cannot be opened here.
+        self.inherited: frozenset[Identity] = frozenset()
+
+    def _prune(self, listing: dict[int, Identity]) -> None:
+        self._own = {number: known for number, known in self._own.items() if listing.get(number) == known}
+
+    def strangers(self, path: Path, opened: Iterable[Identity] = ()) -> tuple[int, ...]:
+        """Descriptors of this process on the store's files that are not SQLite's of this library.
+
+        `opened` adds the files that a connection has open, which the path may no longer name.
+        """
+        wanted = {found for found in map(identity_of, sidecars(path)) if found is not None} | set(opened)
+        with self.lock:
+            listing = _listing()
+            self._prune(listing)
+            return tuple(
+                sorted(
+                    number
+                    for number, identity in listing.items()
+                    if identity in wanted and number not in self._own and not _is_path_only(number)
+                )
+            )
+
+    def before(self) -> dict[int, Identity]:
+        """The listing to hand to `adopt` after SQLite has opened its files."""
+        return _listing()
+
+    def adopt(self, path: Path, before: dict[int, Identity]) -> StoreDescriptors:
+        """Remember descriptors that appeared since `before` on the store's files as SQLite's; return those in use."""
+        main, wal, shm = (identity_of(name) for name in sidecars(path))
+        listing = _listing()
+        self._prune(listing)
+        for number, identity in listing.items():
+            if before.get(number) != identity and identity in (main, wal, shm):
+                self._own[number] = identity
+
+        def newest(identity: Identity | None) -> int | None:
+            numbers = [number for number, known in self._own.items() if known == identity]
+            fresh = [number for number in numbers if before.get(number) != identity]
+            return max(fresh or numbers, default=None) if identity is not None else None
+
+        return StoreDescriptors(main=newest(main), wal=newest(wal), shm=newest(shm))
+
+    def enter(self, identities: Iterable[Identity]) -> int:
+        """Record an open store; returns the token for `leave`."""
+        with self.lock:
+            self._next_token += 1
+            self._open[self._next_token] = tuple(identities)
+            return self._next_token
+
+    def leave(self, token: int) -> None:
+        """The store with this token has been closed."""
+        with self.lock:
+            self._open.pop(token, None)
+            self._prune(_listing())
+
+    def forget(self) -> None:
+        """Drop the record of open stores; the descriptors stay known as SQLite's."""
+        self._open = {}
+
+    def identities(self) -> frozenset[Identity]:
+        """Main, -wal and -shm of every store open in this process."""
+        with self.lock:
+            return frozenset(identity for group in self._open.values() for identity in group)
+
+
+REGISTRY = Registry()
+
+
+def _mark_inherited() -> None:
+    REGISTRY.lock = threading.RLock()  # the parent's other threads may have held it
+    REGISTRY.inherited |= REGISTRY.identities()
+    REGISTRY.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_inherited)
+
+
+def open_stores() -> frozenset[Identity]:
+    """Device and inode of every file of every store that this process has open through the door."""
+    return REGISTRY.identities()
+
+
+def is_open(path: Path | str) -> bool:
+    """True when this process has the store at `path` open through the door."""
+    return identity_of(path) in REGISTRY.identities()

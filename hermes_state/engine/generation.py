@@ -1,0 +1,141 @@
+"""The generation guard: are the files under this connection still the files that the path names?
+
+Invariant: no commit is reported as done while the database, its -wal or its -shm has been replaced or unlinked under
+the connection. SQLite itself notices none of these in time (measured: every write "succeeded"), and a connection that
+is closed the ordinary way then destroys what others committed meanwhile.
+
+What is compared: SQLite's HAS_MOVED for the database file, device and inode of each sidecar's path against SQLite's
+own descriptor as it was at open. What inodes cannot show is looked for in counters: the WAL's salt and length against
+the WAL index, the database's first bytes, page size and length. Not detectable: a database file overwritten in place
+by another one of the same page size and at least the same length while no frame is in the WAL. Link counts alone were
+rejected: a sidecar that is renamed away keeps its link, and some file systems report them late.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import apsw
+
+from hermes_state.engine.descriptors import Identity, StoreDescriptors, identity_of, sidecars
+from hermes_state.engine.wal_index import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, read_guard_numbers
+
+_MAGIC = b"SQLite format 3\x00"
+
+Lost = tuple[str, ...]  # which of "main", "wal", "shm" were replaced, unlinked or overwritten
+
+
+class GenerationGuard:
+    """Remembers what a connection opened; `lost()` says what is no longer the same."""
+
+    def __init__(self, connection: apsw.Connection, path: Path, descriptors: StoreDescriptors) -> None:
+        self._connection = connection
+        self.path = path
+        self.descriptors = descriptors
+        _main, self._wal_path, self._shm_path = map(str, sidecars(path))
+        self._main_identity = identity_of(path)
+        self._wal_identity = _own_identity(descriptors.wal)
+        self._shm_identity = _own_identity(descriptors.shm)
+        self._moved = ctypes.c_int(0)
+        self._moved_at = ctypes.addressof(self._moved)
+        self._page_size = _page_size(descriptors.main)
+
+    def lost(self) -> Lost:
+        """The files that were replaced or unlinked; empty when all is as it was. About 4 microseconds."""
+        lost: Lost = ()
+        self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, self._moved_at)
+        if self._moved.value:
+            lost += ("main",)
+        if self._wal_identity is not None and not _same(self._wal_path, self._wal_identity):
+            lost += ("wal",)
+        if self._shm_identity is not None and not _same(self._shm_path, self._shm_identity):
+            lost += ("shm",)
+        return lost
+
+    def overwritten(self) -> Lost:
+        """The files whose content was exchanged in place, as far as counters can tell.
+
+        Only meaningful while no other process can be writing, that is inside the write lock.
+        """
+        lost: Lost = ()
+        main = self.descriptors.main
+        if main is not None and self._page_size:
+            head = os.pread(main, 18, 0)
+            if not head.startswith(_MAGIC) or _decode_page_size(head) != self._page_size:
+                lost += ("main",)
+        shm, wal = self.descriptors.shm, self.descriptors.wal
+        if shm is None or wal is None:
+            return lost
+        frames, pages, salt, backfilled, page_size = read_guard_numbers(shm)
+        if frames == 0:
+            return lost
+        needed = WAL_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + page_size)
+        if os.fstat(wal).st_size < needed or os.pread(wal, 8, 16) != salt:
+            lost += ("wal",)
+        if (
+            main is not None and backfilled >= frames and "main" not in lost
+            and os.fstat(main).st_size < pages * page_size
+        ):
+            lost += ("main",)
+        return lost
+
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """Device and inode of main, -wal and -shm as they were at open."""
+        return tuple(i for i in (self._main_identity, self._wal_identity, self._shm_identity) if i is not None)
+
+
+def _own_identity(descriptor: int | None) -> Identity | None:
+    if descriptor is None:
+        return None
+    state = os.fstat(descriptor)
+    return state.st_dev, state.st_ino
+
+
+def _same(path: str, identity: Identity) -> bool:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return False
+    return state.st_ino == identity[1] and state.st_dev == identity[0]
+
+
+def _page_size(descriptor: int | None) -> int:
+    """Page size from the file header, 0 when the database file is still empty (all of it is in the WAL)."""
+    if descriptor is None:
+        return 0
+    head = os.pread(descriptor, 18, 0)
+    return _decode_page_size(head) if head.startswith(_MAGIC) else 0
+
+
+def _decode_page_size(head: bytes) -> int:
+    size = int.from_bytes(head[16:18], "big")
+    return 65536 if size == 1 else size
+
+
+def user_sentence() -> str:
+    """What a person in a chat should read: what happened, that nothing was thrown away, one safe next step."""
+    return (
+        "Hermes paused saving because another program replaced the files of its session store while it was running. "
+        "What was saved is kept; please quit every Hermes program of this profile and start it again, "
+        "and do not delete any file."
+    )
+
+
+def operator_detail(path: Path, lost: Lost, capture: Path | None, *, committed: bool) -> str:
+    """What an operator needs: which files, where the captured rows are, and the command that names the holders."""
+    names = {"main": path.name, "wal": f"{path.name}-wal", "shm": f"{path.name}-shm"}
+    files = " and ".join(names[item] for item in lost)
+    state = (
+        "The last change was committed to the replaced generation only."
+        if committed
+        else "The last change was not committed."
+    )
+    where = f"The generation was captured in {capture}." if capture else "The generation could not be captured."
+    return (
+        f"{files} of {path} was replaced or unlinked under an open connection. {state} {where} "
+        f"Stop every process that still has the old files open (`hermes doctor --db {path}` and "
+        f"`hermes locks --db {path}` name them). Never delete -wal or -shm while one of them runs."
+    )

@@ -1,0 +1,301 @@
+"""One APSW connection with everything that makes it safe to use and safe to close.
+
+Invariant: work starts only in the process that opened the connection, while the kernel still shows SQLite's standing
+lock, and never again once the connection is `stopped`. Closing never checkpoints (SQLite's own checkpoint at close is
+off), and when another SQLite library has the same file open in this process the connection is parked instead of
+closed, because its close would cancel the other library's locks.
+
+Not for: transactions (`transaction.py`) or what rows mean.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import apsw
+
+from hermes_state.clock import Clock
+from hermes_state.engine.busy import BusyWait
+from hermes_state.engine.capture import capture_generation
+from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors
+from hermes_state.engine.generation import GenerationGuard, Lost, operator_detail, user_sentence
+from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, own_lock
+from hermes_state.engine.translate import translated
+from hermes_state.engine.waiting import lock_timeout
+from hermes_state.engine.wal_index import WalState, read_wal_state
+from hermes_state.errors import ForkedConnection, GenerationLost, SecondSQLite, StateError, WriteLockLost
+
+_LIVE: weakref.WeakSet[Link] = weakref.WeakSet()
+_PARKED: list[apsw.Connection] = []  # kept until the process ends; see `Link.close`
+
+
+class Link:
+    """Base of every open store: reading, checks, and closing."""
+
+    def __init__(
+        self, connection: apsw.Connection, path: Path, descriptors: StoreDescriptors, wait: BusyWait, clock: Clock,
+        *, journal_mode: str, patience_seconds: float, exclusive: bool = False,
+    ) -> None:
+        self.path = path
+        self.descriptors = descriptors
+        # "wal", "delete", "truncate", "persist", "memory" or "off", as SQLite answered at open
+        self.journal_mode = journal_mode
+        self._connection = connection
+        self._wait = wait
+        self._clock = clock
+        self._patience = patience_seconds
+        self._exclusive = exclusive
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._closed = False
+        self._stopped: StateError | None = None
+        self._guard = GenerationGuard(connection, path, descriptors)
+        self._token = REGISTRY.enter(self._guard.identities)
+        _LIVE.add(self)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query. For queries whose result is small; otherwise `iterate`."""
+        with self._lock:
+            self._ready_to_read()
+            with translated(self.path, "reading", self._connection, self._read_timeout):
+                return self._connection.execute(sql, params).fetchall()
+
+    def row(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The first row of a query, or None."""
+        found = self.rows(sql, params)
+        return found[0] if found else None
+
+    def iterate(self, sql: str, params: Sequence[Any] = (), *, batch: int = 500) -> Iterator[tuple[Any, ...]]:
+        """Rows one by one, in memory of about `batch` rows; holds a read transaction until it ends or is closed."""
+        with self._lock:
+            self._ready_to_read()
+            with translated(self.path, "reading", self._connection, self._read_timeout):
+                cursor = self._connection.cursor().execute(sql, params)
+        try:
+            while True:
+                with self._lock, translated(self.path, "reading", self._connection, self._read_timeout):
+                    page = list(islice(cursor, batch))
+                yield from page
+                if len(page) < batch:
+                    return
+        finally:
+            cursor.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads that see one state of the store."""
+        with self._lock:
+            self._ready_to_read()
+            with translated(self.path, "starting a read of", self._connection, self._read_timeout):
+                self._connection.execute("BEGIN").fetchall()
+            try:
+                yield
+            finally:
+                with translated(self.path, "ending a read of", self._connection):
+                    self._connection.execute("ROLLBACK").fetchall()
+
+    def wal_state(self) -> WalState | None:
+        """A glance at the WAL, or None when the store has none that can be looked at."""
+        self._ready()
+        return read_wal_state(self.descriptors)
+
+    def pragma(self, name: str) -> Any:
+        """The value of a pragma such as "page_count"."""
+        found = self.row(f"PRAGMA {name}")
+        return found[0] if found else None
+
+    @property
+    def page_size(self) -> int:
+        return int(self.pragma("page_size"))
+
+    @property
+    def page_count(self) -> int:
+        return int(self.pragma("page_count"))
+
+    @property
+    def freelist_count(self) -> int:
+        return int(self.pragma("freelist_count"))
+
+    @property
+    def application_id(self) -> int:
+        return int(self.pragma("application_id"))
+
+    @property
+    def schema_cookie(self) -> int:
+        return int(self.pragma("schema_version"))
+
+    def _ready_to_read(self) -> None:
+        self._ready()
+        if not self._connection.in_transaction:
+            self._wait.arm(self._patience)
+
+    def _read_timeout(self, error: apsw.Error) -> StateError:
+        return lock_timeout(self.path, self.descriptors, self._wait.waited, cause=error, wanted="read")
+
+    # --- checks ----------------------------------------------------------------------------------------------
+
+    def _ready(self) -> None:
+        """Raise unless this connection may be used now."""
+        if os.getpid() != self._pid:
+            raise ForkedConnection(
+                f"The connection to {self.path} was opened by process {self._pid} and used by process {os.getpid()}, "
+                "which was forked from it.",
+                hint="Open the store after the fork, or start the child with exec (spawn).",
+                path=self.path, opened_by_pid=self._pid,
+            )
+        if self._stopped is not None:
+            raise self._stopped
+        if self._closed:
+            raise StateError(f"The connection to {self.path} is closed.", hint="Open the store again.", path=self.path)
+        self._check_standing_lock(committed=False)
+
+    def _check_standing_lock(self, *, committed: bool) -> None:
+        """Raise `WriteLockLost` when the lock that SQLite keeps between transactions is gone."""
+        if self._exclusive and self.descriptors.main is not None:
+            if own_lock(self.descriptors.main, SHARED_FIRST) in ("read", "none"):
+                self._lock_lost("the exclusive lock of this process", committed=committed)
+        elif self.descriptors.shm is not None and own_lock(self.descriptors.shm, WAL_ALIVE_BYTE) == "none":
+            self._lock_lost("the standing WAL lock of this process (byte 128)", committed=committed)
+
+    def _lock_lost(self, which: str, *, committed: bool) -> NoReturn:
+        """Roll back, stop and close every connection of this process to the file, and raise."""
+        outcome = (
+            "The last commit was written while the lock was gone: check that its rows are there."
+            if committed
+            else "The transaction was rolled back."
+        )
+        error = WriteLockLost(
+            f"The kernel no longer shows {which} on {self.path}: other code in this process opened and closed the same "
+            f"file. {outcome}",
+            hint="Find the code that opens the store with another SQLite library or as a plain file, "
+            "then open the store again. Repeat only work that may safely happen twice.",
+            path=self.path, committed=committed,
+        )
+        self._abandon(error)
+        for other in [link for link in list(_LIVE) if link.path == self.path]:
+            other._abandon(error)
+        raise error
+
+    def _check_generation(self, *, committed: bool, contents: bool) -> None:
+        """Raise `GenerationLost` (after a capture) when the files under this connection are no longer the path's."""
+        lost = self._guard.lost()
+        if not lost and contents:
+            lost = self._guard.overwritten()
+        if lost:
+            self._generation_lost(lost, committed=committed)
+
+    def _generation_lost(self, lost: Lost, *, committed: bool) -> NoReturn:
+        with suppress(apsw.Error):  # nothing to roll back is not an error here
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK").fetchall()
+        capture: Path | None
+        failure = ""
+        try:
+            capture = capture_generation(self.path, self.descriptors, lost, self._copy_whole, self._clock)
+        except OSError as error:
+            capture, failure = None, f" Capturing failed: {error}."
+        detail = operator_detail(self.path, lost, capture, committed=committed) + failure
+        sentence = user_sentence()
+        problem = GenerationLost(
+            f"{sentence} {detail}",
+            hint=f"Stop all Hermes processes of this profile, then run `hermes doctor --db {self.path}`.",
+            path=self.path, lost=lost, capture=capture, committed=committed,
+            user_sentence=sentence, operator_detail=detail,
+        )
+        self._abandon(problem)
+        raise problem
+
+    def _copy_whole(self, target: Path) -> None:
+        """Copy the store as this connection sees it into the new file `target`."""
+        # Imported here: `connection` is the only module that opens database files, and it imports this one.
+        from hermes_state.engine.connection import copy_into
+
+        copy_into(self._connection, target)
+
+    # --- closing ---------------------------------------------------------------------------------------------
+
+    def _abandon(self, reason: StateError) -> None:
+        """Refuse all further use with `reason`, roll back, and close without a checkpoint."""
+        with self._lock:
+            if self._stopped is None:
+                self._stopped = reason
+            if self._closed:
+                return
+            with suppress(apsw.Error):  # a failed rollback leaves nothing that closing would not undo
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK").fetchall()
+            self._release()
+
+    def _release(self) -> tuple[int, ...]:
+        """Close the connection, or park it when strange descriptors are found, which are returned."""
+        self._closed = True
+        _LIVE.discard(self)
+        with REGISTRY.lock:
+            strangers = REGISTRY.strangers(self.path, self._guard.identities)
+            if strangers:
+                _PARKED.append(self._connection)
+                return strangers
+            with translated(self.path, "closing"):
+                self._connection.close(True)
+            REGISTRY.leave(self._token)
+        return ()
+
+    def _adopt(self, fresh: Link) -> None:
+        """Take over the connection of `fresh`, which may not close it any more."""
+        fresh._closed = True
+        _LIVE.discard(fresh)
+        _LIVE.add(self)
+
+    def _before_close(self) -> None:
+        """What a writer does before its connection goes; readers have nothing to do."""
+
+    def close(self) -> None:
+        """Close without checkpoint or unlink. Safe to call twice.
+
+        Raises `SecondSQLite` when another SQLite library has the same file open in this process: the connection is
+        then left open until the process ends, since closing it would silently drop that library's locks.
+        """
+        if os.getpid() != self._pid:
+            return  # a forked child must not touch its parent's connection
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                if self._stopped is None:
+                    self._before_close()
+            finally:
+                strangers = () if self._closed else self._release()
+        if strangers:
+            raise second_sqlite(self.path, strangers, "left open, not closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # A forgotten store is released without a checkpoint; an interpreter that is shutting down is left alone.
+        if not getattr(self, "_closed", True) and os.getpid() == self._pid:
+            with suppress(Exception):
+                self._release()
+
+
+def second_sqlite(path: Path, strangers: tuple[int, ...], what: str) -> SecondSQLite:
+    """The error for a store that another SQLite library (or plain `open`) has open in this process."""
+    listed = ", ".join(map(str, strangers))
+    return SecondSQLite(
+        f"{path} is also open in this process by other means than this library (descriptor {listed}); it was {what}. "
+        "Two SQLite libraries on one file in one process cancel each other's locks and lose commits.",
+        hint="Close the other connection first, or do this work in a process of its own.",
+        path=path, descriptors=strangers,
+    )

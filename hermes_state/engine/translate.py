@@ -1,0 +1,105 @@
+"""SQLite's errors as errors of this project, by result code only.
+
+Invariant: the primary and the extended code of SQLite are kept on every error, and the message text of SQLite is
+never looked at to decide anything; it is quoted. Not for: retrying. The alternative, matching phrases such as
+"malformed", once took damage of canonical rows for damage of a search index.
+"""
+
+from __future__ import annotations
+
+import errno as errno_names
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from hermes_state import errors
+
+SQLITE_CORRUPT_VTAB = 267
+SQLITE_READONLY_DBMOVED = 1032
+
+# SQLITE_READONLY_CANTINIT and _DIRECTORY: a reader that may not create the -shm file that WAL needs.
+_NO_SIDECAR = {1288, 1544}
+
+_DOCTOR = "Run `hermes doctor --db {path}`; it names the damaged object and changes nothing."
+
+
+def codes(error: apsw.Error) -> tuple[int, int]:
+    """Primary and extended result code of an APSW error; (1, 1) when the error is APSW's own."""
+    extended = int(getattr(error, "extendedresult", 0) or getattr(error, "result", 0) or 1)
+    return extended & 0xFF, extended
+
+
+def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 0) -> errors.StateError:
+    """The error of this project for `error`, which happened while `doing` (a phrase such as "reading") `path`."""
+    primary, extended = codes(error)
+    facts = {"path": path, "sqlite_code": primary, "sqlite_extended": extended}
+    said = f"SQLite said: {error} (code {primary}, extended {extended})."
+    doctor = _DOCTOR.format(path=path)
+    if extended == SQLITE_READONLY_DBMOVED:
+        return errors.GenerationLost(
+            f"{path} was moved or replaced while it was open for {doing}. {said}",
+            hint=doctor, lost=("main",), capture=None, committed=False,
+            user_sentence="The session store was moved while Hermes was using it.", operator_detail=said, **facts,
+        )
+    if primary == apsw.SQLITE_CORRUPT:
+        index_only = extended == SQLITE_CORRUPT_VTAB
+        what = "A search index of" if index_only else "The database file"
+        return errors.Corrupt(
+            f"{what} {path} is damaged: it failed while {doing}. {said}", hint=doctor, search_index=index_only, **facts
+        )
+    if primary == apsw.SQLITE_NOTADB:
+        return errors.NotAStore(f"{path} is not an SQLite database. {said}", hint=doctor, **facts)
+    if primary == apsw.SQLITE_FULL:
+        return errors.DiskFull(
+            f"The disk of {path} is full: {doing} was rolled back. {said}",
+            hint="Free some space and repeat the command; nothing was changed.", **facts,
+        )
+    if primary in (apsw.SQLITE_IOERR, apsw.SQLITE_PROTOCOL):
+        name = errno_names.errorcode.get(system_errno, "none reported")
+        detail = f" ({name}: {os.strerror(system_errno)})" if system_errno else ""
+        return errors.IOFailure(
+            f"The operating system failed {doing} {path}{detail}. {said}",
+            hint=f"Check the disk, the file system and the open-file limit first. {doctor}",
+            errno=system_errno, **facts,
+        )
+    if primary == apsw.SQLITE_CANTOPEN or extended in _NO_SIDECAR:
+        return errors.CannotOpen(
+            f"{path} or a file beside it (-wal, -shm) cannot be opened for {doing}. {said}",
+            hint="Check that the folder exists, that this user may write to it, and the open-file limit.", **facts,
+        )
+    if primary in (apsw.SQLITE_READONLY, apsw.SQLITE_PERM, apsw.SQLITE_AUTH):
+        return errors.ReadOnlyStore(
+            f"{path} can only be read here: {doing} was refused. {said}",
+            hint="Check the permissions of the file and of its folder.", **facts,
+        )
+    if primary in (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED):
+        return errors.LockTimeout(
+            f"{path} is locked by another connection: {doing} gave up. {said}",
+            hint=f"Run `hermes locks --db {path}` to see who holds it, and try again.",
+            holders=(), waited_seconds=0.0, **facts,
+        )
+    return errors.StatementFailed(f"SQLite refused a statement while {doing} {path}. {said}", hint="", **facts)
+
+
+@contextmanager
+def translated(
+    path: Path, doing: str, connection: apsw.Connection | None = None,
+    on_busy: Callable[[apsw.Error], errors.StateError] | None = None,
+) -> Iterator[None]:
+    """Turn any APSW error inside the block into one of this project, the cause kept.
+
+    `on_busy` builds the error for a lock that did not come, with the names that only the caller can look up.
+    """
+    try:
+        yield
+    except apsw.Error as error:
+        if on_busy is not None and isinstance(error, apsw.BusyError):
+            raise on_busy(error) from error
+        # system_errno is only meaningful right after the failure of this connection.
+        number = 0
+        if connection is not None and not isinstance(error, apsw.ConnectionClosedError):
+            number = int(connection.system_errno)
+        raise translate(error, path, doing, system_errno=number) from error

@@ -1,0 +1,86 @@
+"""What the WAL index of an open store says, read from SQLite's own descriptors.
+
+Invariant: only `os.pread` and `os.fstat` on descriptors that SQLite has open; nothing is opened, so no lock is
+cancelled, and nothing is locked, so no writer waits. The numbers are a glance: they may be a moment old.
+
+Not for: repairing an index. The layout is the file format's (WAL-index header, then checkpoint info):
+https://www.sqlite.org/walformat.html#the_wal_index_file_format
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from dataclasses import dataclass
+
+from hermes_state.engine.descriptors import StoreDescriptors
+
+# iVersion, unused, iChange, isInit, bigEndCksum, szPage, mxFrame, nPage, aFrameCksum[2], aSalt[8 bytes], aCksum[2]
+_HEADER = struct.Struct("=IIIBBHIIII8sII")
+_CHECKPOINT_AT = 96  # two copies of the header come first
+_CHECKPOINT = struct.Struct("=I5I")  # nBackfill, aReadMark[5]
+_UNUSED_MARK = 0xFFFFFFFF
+WAL_HEADER_BYTES = 32
+FRAME_HEADER_BYTES = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalState:
+    """A glance at the WAL of an open store."""
+
+    # frames in the WAL that are valid now
+    frames: int
+    # frames already copied into the database file
+    backfilled_frames: int
+    # size of the -wal file in bytes; it does not shrink when frames are copied
+    wal_bytes: int
+    page_size: int
+    # pages of the database once all frames are copied
+    database_pages: int
+    # the eight salt bytes that every valid frame carries
+    salt: bytes
+    # frame that each read slot 0..4 is reading up to; None when the slot is not in use
+    read_marks: tuple[int | None, ...]
+
+    @property
+    def pending_frames(self) -> int:
+        """Frames that a checkpoint still has to copy."""
+        return max(0, self.frames - self.backfilled_frames)
+
+
+_GUARD = struct.Struct("=16xII8x8s56xI")  # mxFrame, nPage, aSalt, nBackfill: what a guard compares
+_PAGE_SIZE_AT = 14
+
+
+def read_guard_numbers(shm: int) -> tuple[int, int, bytes, int, int]:
+    """Frames, database pages, salt, backfilled frames and page size; all zero while there is no WAL content."""
+    raw = os.pread(shm, _GUARD.size, 0)
+    if len(raw) < _GUARD.size:
+        return 0, 0, b"", 0, 0
+    frames, pages, salt, backfilled = _GUARD.unpack(raw)
+    size = int.from_bytes(raw[_PAGE_SIZE_AT : _PAGE_SIZE_AT + 2], sys.byteorder)
+    return frames, pages, salt, backfilled, 65536 if size == 1 else size
+
+
+def read_wal_state(descriptors: StoreDescriptors) -> WalState | None:
+    """The state of the WAL, or None when the store has no WAL index file (rollback journal, or an exclusive owner)."""
+    if descriptors.shm is None or descriptors.wal is None:
+        return None
+    raw = os.pread(descriptors.shm, _CHECKPOINT_AT + _CHECKPOINT.size, 0)
+    if len(raw) < _CHECKPOINT_AT + _CHECKPOINT.size:
+        return None
+    header = _HEADER.unpack_from(raw)
+    initialised, size, frames, pages, salt = header[3], header[5], header[6], header[7], header[10]
+    if not initialised:
+        return None
+    backfilled, *marks = _CHECKPOINT.unpack_from(raw, _CHECKPOINT_AT)
+    return WalState(
+        frames=frames,
+        backfilled_frames=min(backfilled, frames),
+        wal_bytes=os.fstat(descriptors.wal).st_size,
+        page_size=65536 if size == 1 else size,
+        database_pages=pages,
+        salt=salt,
+        read_marks=tuple(None if mark == _UNUSED_MARK else mark for mark in marks),
+    )

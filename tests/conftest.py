@@ -1,0 +1,87 @@
+"""Fixtures of every test: private stores, real children with gates, the command line, and the live-store audit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from hermes_state.clock import CLOCK_FILE_VARIABLE, FakeClock
+from tests.support import stores
+from tests.support.children import PROJECT, SUPPORT, Children
+from tests.support.cli import RunCli
+
+sys.path.insert(0, str(SUPPORT / "audit"))
+import live_store_audit
+
+# One run equals the next, on slow machines too.
+settings.register_profile("hermes-state", deadline=None, derandomize=True)
+settings.load_profile("hermes-state")
+
+
+@pytest.fixture(scope="session")
+def _audit_report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file in which children write their breaches; it also covers processes that a test starts by itself."""
+    folder = tmp_path_factory.mktemp("audit")
+    report = folder / "breaches"
+    report.touch()
+    live_store_audit.install()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(live_store_audit.REPORT_VARIABLE, str(report))
+        patch.setenv("PYTHONPATH", str(SUPPORT / "audit"))
+        yield report
+
+
+@pytest.fixture(autouse=True)
+def live_store_audit_hook(_audit_report: Path) -> Iterator[object]:
+    """Fail any test in which Python code opens a store's files while APSW has that store open in the same process."""
+    live_store_audit.breaches.clear()
+    live_store_audit.protected.clear()
+    before = _audit_report.stat().st_size
+    yield live_store_audit
+    in_children = _audit_report.read_bytes()[before:].decode(errors="replace").splitlines()
+    seen = list(dict.fromkeys([*live_store_audit.breaches, *in_children]))
+    assert not seen, "a live store was opened by other means than APSW:\n" + "\n".join(seen)
+
+
+@pytest.fixture
+def store_copy(tmp_path: Path) -> stores.StoreCopy:
+    """`store_copy(version)` is the path of a fresh private copy, laid out as a home: <tmp>/home/state.db."""
+    return stores.StoreCopy(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def fixture_versions() -> tuple[str, ...]:
+    """The releases of hermes-agent that a fixture file exists for."""
+    return stores.versions()
+
+
+@pytest.fixture
+def fake_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """A clock that moves when told to, shared with every process that the test starts from here on."""
+    path = tmp_path / "clock.json"
+    monkeypatch.setenv(CLOCK_FILE_VARIABLE, str(path))
+    return FakeClock(path, now=1_800_000_000.0)
+
+
+@pytest.fixture
+def child(live_store_audit_hook: object) -> Iterator[Children]:
+    """Start real children that stop at gates; all are killed when the test ends."""
+    children = Children()
+    yield children
+    children.close()
+
+
+@pytest.fixture
+def run_cli(tmp_path: Path, live_store_audit_hook: object) -> RunCli:
+    """`run_cli("sessions", "list")` runs the program in a process of its own."""
+    return RunCli(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    """The root of the source tree."""
+    return PROJECT

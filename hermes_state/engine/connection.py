@@ -34,6 +34,7 @@ from hermes_state.errors import (
     ForeignStore,
     ForkedConnection,
     InvalidInput,
+    IOFailure,
     NotAStore,
     NotFound,
     PragmaRefused,
@@ -185,11 +186,14 @@ def _connect(
                 hint="Start the child with exec (spawn), or fork before the store is opened.",
                 path=path, opened_by_pid=os.getppid(),
             )
-        strangers = REGISTRY.strangers(path)
+        try:
+            strangers = REGISTRY.strangers(path)
+            before = REGISTRY.before()
+        except OSError as error:
+            raise _unseen_descriptors(path, error) from error
         if strangers:
             raise second_sqlite(path, strangers, "not opened")
         already_open = identity_of(path) in REGISTRY.identities()
-        before = REGISTRY.before()
         try:
             connection = apsw.Connection(str(path), flags=flags)
         except apsw.Error as error:
@@ -210,12 +214,25 @@ def _connect(
         except BaseException:
             connection.close(True)
             raise
-        descriptors = REGISTRY.adopt(path, before)
+        try:
+            descriptors = REGISTRY.adopt(path, before)
+        except OSError as error:
+            connection.close(True)
+            raise _unseen_descriptors(path, error) from error
     first = (
         mode == "wal" and not already_open and descriptors.shm is not None
         and others_lock(descriptors.shm, WAL_ALIVE_BYTE) is False
     )
     return connection, descriptors, mode, first
+
+
+def _unseen_descriptors(path: Path, error: OSError) -> IOFailure:
+    return IOFailure(
+        f"This process cannot list its own open files ({error.strerror}), so it cannot tell whether {path} is open "
+        "by other means.",
+        hint="Raise the open-file limit (`ulimit -n`) or close files, then try again.",
+        path=path, errno=error.errno,
+    )
 
 
 def _existing_file(path: Path | str) -> Path:
@@ -283,6 +300,14 @@ def _ready_for_writing(
     store: _Opened, foreign: bool, reopen: Callable[[], Store]
 ) -> _Opened:
     store._start(reopen)
+    found = store.descriptors  # all None where a system cannot list its own descriptors
+    if store.journal_mode == "wal" and not isinstance(store, ExclusiveStore) and found.main and found.shm is None:
+        path = store.path
+        store.close()
+        raise CannotOpen(
+            f"The WAL index of {path} ({path.name}-shm) cannot be locked for writing.",
+            hint="Check that this user may write to the file and its folder.", path=path,
+        )
     if store.application_id != APPLICATION_ID and not foreign:
         path = store.path
         store.close()

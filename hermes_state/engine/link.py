@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -44,6 +45,10 @@ class Link:
         *, journal_mode: str, patience_seconds: float, exclusive: bool = False,
     ) -> None:
         self.path = path
+        if descriptors.shm is not None and own_lock(descriptors.shm, WAL_ALIVE_BYTE) == "none":
+            # A reader that may not lock the WAL index (read-only folder, nobody else there): SQLite works on a private
+            # copy of the index and verifies it at each read. There is no lock to lose, and the file says nothing.
+            descriptors = replace(descriptors, shm=None)
         self.descriptors = descriptors
         # "wal", "delete", "truncate", "persist", "memory" or "off", as SQLite answered at open
         self.journal_mode = journal_mode

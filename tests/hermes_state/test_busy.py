@@ -1,0 +1,44 @@
+"""The busy handler: about a millisecond between tries, and one deadline."""
+
+from __future__ import annotations
+
+from hermes_state.clock import FakeClock
+from hermes_state.engine.busy import BusyWait
+
+
+def tries_until_it_gives_up(wait: BusyWait) -> int:
+    tries = 0
+    while wait(tries):
+        tries += 1
+    return tries
+
+
+def test_first_twenty_naps_are_a_millisecond_and_later_ones_four(fake_clock: FakeClock) -> None:
+    wait = BusyWait(fake_clock, 1.0)
+    moments = []
+    for tries in range(22):
+        before = fake_clock.monotonic()
+        assert wait(tries)
+        moments.append(round(fake_clock.monotonic() - before, 6))
+    assert moments == [0.001] * 20 + [0.004] * 2
+
+
+def test_wait_ends_at_the_deadline_and_not_after_it(fake_clock: FakeClock) -> None:
+    wait = BusyWait(fake_clock, 0.5)
+    assert tries_until_it_gives_up(wait) > 100
+    assert round(wait.waited, 6) == 0.5
+    assert wait.remaining == 0
+
+
+def test_no_patience_means_no_nap(fake_clock: FakeClock) -> None:
+    wait = BusyWait(fake_clock, 0.0)
+    before = fake_clock.monotonic()
+    assert not wait(0)
+    assert fake_clock.monotonic() == before
+
+
+def test_arming_starts_a_new_wait(fake_clock: FakeClock) -> None:
+    wait = BusyWait(fake_clock, 0.0)
+    fake_clock.advance(10)
+    wait.arm(2.0)
+    assert (wait.waited, wait.remaining) == (0.0, 2.0)

@@ -1,0 +1,88 @@
+"""The WAL index is read through SQLite's own descriptors and takes no lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from hermes_state.engine import open_read, open_write
+from hermes_state.engine.wal_index import read_guard_numbers
+from tests.support.native import make_store
+
+ADD = "INSERT INTO note(body) VALUES(?)"
+
+
+def test_frames_are_pending_until_a_checkpoint_copies_them(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db")
+    with open_write(store) as writer:
+        with writer.transaction() as transaction:
+            transaction.execute(ADD, ("x" * 20_000,))
+        before = writer.wal_state()
+        assert before is not None
+        assert before.frames == before.pending_frames > 0
+        assert before.wal_bytes == 32 + before.frames * (24 + before.page_size)
+        assert before.page_size == writer.page_size
+        assert before.database_pages == writer.page_count
+        done = writer.checkpoint()
+        after = writer.wal_state()
+        assert after is not None
+        assert (done.busy, done.wal_frames, done.moved_frames) == (False, before.frames, before.frames)
+        assert (after.pending_frames, after.wal_bytes) == (0, before.wal_bytes)
+
+
+def test_reader_pins_frames_and_its_mark_shows_where(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db")
+    with open_write(store) as writer, open_read(store) as reader:
+        with writer.transaction() as transaction:
+            transaction.execute(ADD, ("first",))
+        with reader.snapshot():
+            reader.row("SELECT count(*) FROM note")
+            pinned = writer.wal_state()
+            assert pinned is not None
+            with writer.transaction() as transaction:
+                transaction.execute(ADD, ("second" * 5000,))
+            done = writer.checkpoint()
+            assert done.busy
+            assert done.moved_frames == pinned.frames < done.wal_frames
+            state = writer.wal_state()
+            assert state is not None
+            assert pinned.frames in state.read_marks
+
+
+def test_guard_numbers_agree_with_the_whole_state(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db")
+    with open_write(store) as writer:
+        with writer.transaction() as transaction:
+            transaction.execute(ADD, ("x" * 9000,))
+        state, shm = writer.wal_state(), writer.descriptors.shm
+        assert state is not None
+        assert shm is not None
+        assert read_guard_numbers(shm) == (
+            state.frames, state.database_pages, state.salt, state.backfilled_frames, state.page_size
+        )
+
+
+def test_rollback_journal_has_no_state(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db", journal_mode="delete")
+    with open_write(store) as writer:
+        assert writer.wal_state() is None
+        assert writer.checkpoint().wal_frames == 0
+
+
+def test_large_page_size_is_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA page_size = 65536").fetchall()
+    connection.execute("PRAGMA journal_mode = wal").fetchall()
+    connection.execute("PRAGMA application_id = 0x48535431").fetchall()
+    connection.execute("CREATE TABLE note(id INTEGER PRIMARY KEY, body TEXT)").fetchall()
+    connection.close()
+    with open_write(path) as writer:
+        with writer.transaction() as transaction:
+            transaction.execute(ADD, ("one",))
+        state = writer.wal_state()
+        assert state is not None
+        assert state.page_size == 65536
+        with writer.transaction() as transaction:
+            transaction.execute(ADD, ("two",))

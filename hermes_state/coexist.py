@@ -14,7 +14,7 @@ deadlock of two modules that wait for each other.
 from __future__ import annotations
 
 import functools
-import importlib.abc
+import importlib
 import importlib.machinery
 import os
 import sys
@@ -124,8 +124,11 @@ def _belongs_elsewhere() -> str:
     return f": it is not a name of hermes-state, and {PEER_DISTRIBUTION}, which may provide it, is not installed here"
 
 
-class PeerFinder(importlib.abc.MetaPathFinder):
-    """The last finder on `sys.meta_path`: knows hermes-agent's module, and explains names that nobody provides."""
+class PeerFinder:
+    """The last finder on `sys.meta_path`: knows hermes-agent's module, and explains names that nobody provides.
+
+    It has a finder's methods without being an `importlib.abc.MetaPathFinder`: importing that class costs 10 ms.
+    """
 
     def __init__(self) -> None:
         self._known: tuple[tuple[str, ...], Path | None] | None = None

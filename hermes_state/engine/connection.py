@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,9 +23,10 @@ import apsw
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors, identity_of
-from hermes_state.engine.link import Link, second_sqlite
+from hermes_state.engine.link import Link, close_parked, second_sqlite
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock, own_lock
 from hermes_state.engine.pragmas import read_pragma, set_pragma
+from hermes_state.engine.stale import refuse_stale_holders
 from hermes_state.engine.store import ExclusiveStore, Store
 from hermes_state.engine.tokenizers import NulRule, register
 from hermes_state.engine.translate import translate, translated
@@ -96,6 +98,7 @@ def open_write(
     Raises `NotFound`, `NotAStore`, `ForeignStore`, `CannotOpen`, `LockTimeout`, `SecondSQLite`, `PragmaRefused`.
     """
     real = _existing_file(path)
+    refuse_stale_holders(real)
     wait = BusyWait(clock, deadline_seconds)
     connection, descriptors, mode, _alone = _connect(
         real, apsw.SQLITE_OPEN_READWRITE, wait, lambda connection: _prepare_writer(connection, real, nul_rule)
@@ -105,10 +108,7 @@ def open_write(
     )
 
     def again() -> Store:
-        _refuse_stale_holders(real)
-        return open_write(
-            real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock
-        )
+        return open_write(real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock)
 
     return _ready_for_writing(store, foreign, again)
 
@@ -119,6 +119,7 @@ def open_exclusive(
 ) -> ExclusiveStore:
     """Open a store and hold SQLite's exclusive lock until it is closed. Raises `LockTimeout` while others hold it."""
     real = _existing_file(path)
+    refuse_stale_holders(real)
     wait = BusyWait(clock, deadline_seconds)
 
     def prepare(connection: apsw.Connection) -> None:
@@ -186,6 +187,7 @@ def _connect(
                 hint="Start the child with exec (spawn), or fork before the store is opened.",
                 path=path, opened_by_pid=os.getppid(),
             )
+        close_parked()
         try:
             strangers = REGISTRY.strangers(path)
             before = REGISTRY.before()
@@ -219,11 +221,12 @@ def _connect(
         except OSError as error:
             connection.close(True)
             raise _unseen_descriptors(path, error) from error
-    first = (
-        mode == "wal" and not already_open and descriptors.shm is not None
-        and others_lock(descriptors.shm, WAL_ALIVE_BYTE) is False
-    )
-    return connection, descriptors, mode, first
+    alone = descriptors.shm is not None and others_lock(descriptors.shm, WAL_ALIVE_BYTE) is False
+    if alone and own_lock(descriptors.shm or 0, WAL_ALIVE_BYTE) == "none":
+        # A reader that may not lock the WAL index (read-only folder, nobody else there): SQLite works on a private copy
+        # of the index and verifies it at each read. There is no lock to lose, and the file on disk says nothing.
+        descriptors = replace(descriptors, shm=None)
+    return connection, descriptors, mode, mode == "wal" and alone and not already_open
 
 
 def _unseen_descriptors(path: Path, error: OSError) -> IOFailure:
@@ -318,9 +321,3 @@ def _ready_for_writing(
         )
     return store
 
-
-def _refuse_stale_holders(path: Path) -> None:
-    """Raise while any process still has an unlinked or replaced file of this store open."""
-    from hermes_state.engine.stale import refuse_stale_holders
-
-    refuse_stale_holders(path)

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -25,16 +24,17 @@ import apsw
 from hermes_state.clock import Clock
 from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.capture import capture_generation
-from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors
+from hermes_state.engine.descriptors import REGISTRY, Identity, StoreDescriptors
 from hermes_state.engine.generation import GenerationGuard, Lost, operator_detail, user_sentence
-from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, own_lock
+from hermes_state.engine.own_lock import SHARED_FIRST, own_lock, plant_canary
 from hermes_state.engine.translate import translated
 from hermes_state.engine.waiting import lock_timeout
 from hermes_state.engine.wal_index import WalState, read_wal_state
 from hermes_state.errors import ForkedConnection, GenerationLost, SecondSQLite, StateError, WriteLockLost
 
 _LIVE: weakref.WeakSet[Link] = weakref.WeakSet()
-_PARKED: list[apsw.Connection] = []  # kept until the process ends; see `Link.close`
+# Connections that could not be closed; see `Link.close`. Kept until the strangers are gone or the process ends.
+_PARKED: list[tuple[Path, tuple[Identity, ...], int, apsw.Connection]] = []
 
 
 class Link:
@@ -45,10 +45,6 @@ class Link:
         *, journal_mode: str, patience_seconds: float, exclusive: bool = False,
     ) -> None:
         self.path = path
-        if descriptors.shm is not None and own_lock(descriptors.shm, WAL_ALIVE_BYTE) == "none":
-            # A reader that may not lock the WAL index (read-only folder, nobody else there): SQLite works on a private
-            # copy of the index and verifies it at each read. There is no lock to lose, and the file says nothing.
-            descriptors = replace(descriptors, shm=None)
         self.descriptors = descriptors
         # "wal", "delete", "truncate", "persist", "memory" or "off", as SQLite answered at open
         self.journal_mode = journal_mode
@@ -62,6 +58,11 @@ class Link:
         self._closed = False
         self._stopped: StateError | None = None
         self._guard = GenerationGuard(connection, path, descriptors)
+        # In rollback mode SQLite unlocks the whole file after each transaction, the canary with it, and keeps no lock.
+        standing = (descriptors.main, descriptors.shm) if journal_mode == "wal" else ()
+        self._canaries = [
+            (number, byte) for number in standing if number is not None and (byte := plant_canary(number)) is not None
+        ]
         self._token = REGISTRY.enter(self._guard.identities)
         _LIVE.add(self)
 
@@ -161,15 +162,28 @@ class Link:
             raise self._stopped
         if self._closed:
             raise StateError(f"The connection to {self.path} is closed.", hint="Open the store again.", path=self.path)
+        self._check_strangers(committed=False)
         self._check_standing_lock(committed=False)
+
+    def _check_strangers(self, *, committed: bool) -> None:
+        """Raise `SecondSQLite`, and park this connection, when other code of this process has the files open."""
+        if not REGISTRY.changed():
+            return
+        strangers = REGISTRY.strangers(self.path, self._guard.identities)
+        if strangers:
+            what = "left as it is, committed" if committed else "left as it is, nothing committed"
+            error = second_sqlite(self.path, strangers, what)
+            self._abandon(error)
+            raise error
 
     def _check_standing_lock(self, *, committed: bool) -> None:
         """Raise `WriteLockLost` when the lock that SQLite keeps between transactions is gone."""
-        if self._exclusive and self.descriptors.main is not None:
-            if own_lock(self.descriptors.main, SHARED_FIRST) in ("read", "none"):
-                self._lock_lost("the exclusive lock of this process", committed=committed)
-        elif self.descriptors.shm is not None and own_lock(self.descriptors.shm, WAL_ALIVE_BYTE) == "none":
-            self._lock_lost("the standing WAL lock of this process (byte 128)", committed=committed)
+        for descriptor, byte in self._canaries:
+            if own_lock(descriptor, byte) == "none":
+                self._lock_lost("the standing locks of this process", committed=committed)
+        main = self.descriptors.main
+        if self._exclusive and main is not None and own_lock(main, SHARED_FIRST) in ("read", "none"):
+            self._lock_lost("the exclusive lock of this process", committed=committed)
 
     def _lock_lost(self, which: str, *, committed: bool) -> NoReturn:
         """Roll back, stop and close every connection of this process to the file, and raise."""
@@ -199,6 +213,7 @@ class Link:
             self._generation_lost(lost, committed=committed)
 
     def _generation_lost(self, lost: Lost, *, committed: bool) -> NoReturn:
+        self._check_strangers(committed=committed)
         with suppress(apsw.Error):  # nothing to roll back is not an error here
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK").fetchall()
@@ -229,28 +244,26 @@ class Link:
     # --- closing ---------------------------------------------------------------------------------------------
 
     def _abandon(self, reason: StateError) -> None:
-        """Refuse all further use with `reason`, roll back, and close without a checkpoint."""
+        """Refuse all further use with `reason`, and close without a checkpoint."""
         with self._lock:
             if self._stopped is None:
                 self._stopped = reason
-            if self._closed:
-                return
-            with suppress(apsw.Error):  # a failed rollback leaves nothing that closing would not undo
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK").fetchall()
-            self._release()
+            if not self._closed:
+                self._release()
 
     def _release(self) -> tuple[int, ...]:
-        """Close the connection, or park it when strange descriptors are found, which are returned."""
+        """Roll back and close; park the connection as it is when strange descriptors are found, which are returned.
+
+        Even a rollback would unlock bytes that the other library believes to have.
+        """
         self._closed = True
         _LIVE.discard(self)
         with REGISTRY.lock:
             strangers = REGISTRY.strangers(self.path, self._guard.identities)
             if strangers:
-                _PARKED.append(self._connection)
+                _PARKED.append((self.path, self._guard.identities, self._token, self._connection))
                 return strangers
-            with translated(self.path, "closing"):
-                self._connection.close(True)
+            _roll_back_and_close(self._connection, self.path)
             REGISTRY.leave(self._token)
         return ()
 
@@ -293,6 +306,24 @@ class Link:
         if not getattr(self, "_closed", True) and os.getpid() == self._pid:
             with suppress(Exception):
                 self._release()
+
+
+def close_parked() -> None:
+    """Close parked connections whose strangers are gone. The caller holds the registry's lock."""
+    for parked in list(_PARKED):
+        path, identities, token, connection = parked
+        if not REGISTRY.strangers(path, identities):
+            _PARKED.remove(parked)
+            _roll_back_and_close(connection, path)
+            REGISTRY.leave(token)
+
+
+def _roll_back_and_close(connection: apsw.Connection, path: Path) -> None:
+    with suppress(apsw.Error):  # a failed rollback leaves nothing that closing would not undo
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").fetchall()
+    with translated(path, "closing"):
+        connection.close(True)
 
 
 def second_sqlite(path: Path, strangers: tuple[int, ...], what: str) -> SecondSQLite:

@@ -1,8 +1,13 @@
 """Does the kernel still show the locks that SQLite believes this process has?
 
-Invariant: `F_OFD_GETLK` on SQLite's own descriptor reports this process's own POSIX locks as a conflict, so the
-answer comes from the kernel and costs about 1.5 microseconds. When another library in the process closes any
-descriptor of the same file, the kernel drops our locks without a word; SQLite cannot see it, this can.
+Invariant: `F_OFD_GETLK` on SQLite's own descriptor reports this process's own POSIX locks with its pid, so the answer
+comes from the kernel and costs about a microsecond. When other code in the process closes any descriptor of the same
+file, the kernel drops our locks without a word; SQLite cannot see it, this can.
+
+A read lock that others have as well (SQLite's standing lock, byte 128) cannot be asked for that way: the kernel names
+one holder, which may be another process. So a *canary* is planted through SQLite's own descriptors of the database
+and of the WAL index: a read lock on one byte at a random offset far above SQLite's bytes. Whatever drops our locks
+drops the canary.
 
 Not for: other processes' locks (see `lockowners`). Without OFD locks (macOS, Windows) the answer is None, "unknown".
 """
@@ -10,6 +15,7 @@ Not for: other processes' locks (see `lockowners`). Without OFD locks (macOS, Wi
 from __future__ import annotations
 
 import errno
+import os
 import struct
 import sys
 
@@ -27,23 +33,28 @@ WAL_ALIVE_BYTE = 128  # SQLite's dead-man switch: every connection that uses the
 PENDING_BYTE = 0x40000000
 RESERVED_BYTE = PENDING_BYTE + 1
 SHARED_FIRST = PENDING_BYTE + 2
-SHARED_BYTES = 510
+
+_CANARY_FLOOR = 1 << 48
+_canary: dict[int, int] = {}  # pid -> offset; a forked child must not look at its parent's
 
 
 def own_lock(descriptor: int, byte: int) -> str | None:
-    """ "write", "read" or "none" for the lock of this process on `byte`; None where the kernel cannot tell."""
+    """ "write", "read" or "none" for the lock of this process on `byte`; None where the kernel cannot tell.
+
+    Exact for a byte that only one process can have at a time, and for the canary.
+    """
     if fcntl is None or not sys.platform.startswith("linux"):
         return None
     query = _QUERIES.get(byte)
     if query is None:
         query = _QUERIES[byte] = _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0)
     try:
-        kind = _FLOCK.unpack(fcntl.fcntl(descriptor, _F_OFD_GETLK, query))[0]
+        kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, _F_OFD_GETLK, query))
     except OSError as error:
         if error.errno == errno.EINVAL:
             return None  # a kernel or sandbox without OFD locks
         raise
-    if kind == fcntl.F_UNLCK:
+    if kind == fcntl.F_UNLCK or pid != os.getpid():
         return "none"
     return "write" if kind == fcntl.F_WRLCK else "read"
 
@@ -54,3 +65,21 @@ def others_lock(descriptor: int, byte: int) -> bool | None:
         return None
     answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0))
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def canary_byte() -> int:
+    """The offset of this process's canary: random, so that no other process has the same."""
+    pid = os.getpid()
+    if pid not in _canary:
+        _canary.clear()
+        _canary[pid] = _CANARY_FLOOR + int.from_bytes(os.urandom(5), "big")
+    return _canary[pid]
+
+
+def plant_canary(descriptor: int) -> int | None:
+    """Take the canary lock through SQLite's own descriptor; returns its offset, or None where it cannot be seen."""
+    if fcntl is None or not sys.platform.startswith("linux"):
+        return None
+    byte = canary_byte()
+    fcntl.fcntl(descriptor, fcntl.F_SETLK, _FLOCK.pack(fcntl.F_RDLCK, 0, byte, 1, 0))
+    return byte if own_lock(descriptor, byte) == "read" else None

@@ -1,7 +1,10 @@
 """Nobody goes on writing while another process still has a lost generation of the store open.
 
-Invariant: reopening after a lost generation looks at every visible process once and is refused while one of them
-holds an unlinked or replaced file of the store. Not for: ordinary opens, which must stay cheap.
+Invariant: an open for writing looks at every visible process once and is refused while one of them holds an unlinked
+or replaced file of the store: its next checkpoint, at the latest at its close, would overwrite what we commit
+(measured), and no lock shows it. Not for: readers, which lose nothing, and the append path.
+
+The kernel's lock table alone was rejected: a process whose locks were cancelled is not in it and still writes.
 """
 
 from __future__ import annotations

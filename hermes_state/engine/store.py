@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar
 
 import apsw
 
-from hermes_state.engine.link import Link
+from hermes_state.engine.descriptors import REGISTRY
+from hermes_state.engine.link import Link, second_sqlite
 from hermes_state.engine.own_lock import RESERVED_BYTE, WAL_WRITE_BYTE, own_lock
 from hermes_state.engine.pragmas import SYNCHRONOUS, read_pragma, set_pragma
 from hermes_state.engine.transaction import Transaction
@@ -98,7 +99,7 @@ class Store(Link):
                 transaction = Transaction(self)
                 try:
                     yield transaction
-                    self._check_inside(contents=True)
+                    self._check_inside(last=True)
                 except BaseException as error:
                     transaction.end()
                     self._roll_back(error)
@@ -107,6 +108,7 @@ class Store(Link):
                 self._commit()
                 self._after_commit()
         finally:
+            REGISTRY.stop_writing(self._token)
             self._turn_of = None
             self._turn.release()
 
@@ -134,6 +136,8 @@ class Store(Link):
 
     def _begin(self, durability: Durability) -> None:
         level = SYNCHRONOUS[durability]
+        self._refuse_foreign_writer()
+        REGISTRY.start_writing(self._token)
         try:
             if self._synchronous != level:
                 set_pragma(self._connection, self.path, "synchronous", level)
@@ -146,7 +150,7 @@ class Store(Link):
             self._stop_on(problem)
             raise problem from error
         try:
-            self._check_inside(contents=False)
+            self._check_inside(last=False)
             if self.journal_mode != "wal" and read_pragma(self._connection, "journal_mode") == "wal":
                 raise StateError(
                     f"{self.path} was switched to WAL while it was open here.", hint="Open the store again.",
@@ -156,20 +160,36 @@ class Store(Link):
             self._roll_back(error)
             raise
 
-    def _check_inside(self, *, contents: bool) -> None:
-        """The guards, inside the write lock; the contents are compared once, just before COMMIT."""
-        self._check_generation(committed=False, contents=contents)
-        if self._exclusive:
-            self._check_standing_lock(committed=False)
-            return
-        if self.descriptors.shm is not None:
-            if own_lock(self.descriptors.shm, WAL_WRITE_BYTE) in ("read", "none"):
-                self._lock_lost("the WAL write lock of this process (byte 120)", committed=False)
-        elif (
-            self.journal_mode != "wal"
-            and self.descriptors.main is not None
-            and own_lock(self.descriptors.main, RESERVED_BYTE) in ("read", "none")
+    def _refuse_foreign_writer(self) -> None:
+        """Raise when this process already holds the write lock, but through another library.
+
+        The kernel would grant us the lock that the other one has, since both belong to this process.
+        """
+        shm = self.descriptors.shm
+        if (
+            shm is not None and not REGISTRY.writing(self._guard.identities)
+            and own_lock(shm, WAL_WRITE_BYTE) == "write"
         ):
+            error = second_sqlite(self.path, REGISTRY.strangers(self.path, self._guard.identities), "not written to")
+            self._abandon(error)
+            raise error
+
+    def _check_inside(self, *, last: bool) -> None:
+        """The guards, inside the write lock: the generation at once, everything just before COMMIT (`last`)."""
+        self._check_generation(committed=False, contents=last)
+        if not last:
+            return
+        self._check_strangers(committed=False)
+        if not self._exclusive:
+            self._check_write_lock()
+        self._check_standing_lock(committed=False)
+
+    def _check_write_lock(self) -> None:
+        shm, main = self.descriptors.shm, self.descriptors.main
+        if shm is not None:
+            if own_lock(shm, WAL_WRITE_BYTE) in ("read", "none"):
+                self._lock_lost("the WAL write lock of this process (byte 120)", committed=False)
+        elif self.journal_mode != "wal" and main is not None and own_lock(main, RESERVED_BYTE) in ("read", "none"):
             self._lock_lost("the RESERVED lock of this process", committed=False)
 
     def _commit(self) -> None:
@@ -182,6 +202,7 @@ class Store(Link):
         self._wrote = True
 
     def _after_commit(self) -> None:
+        self._check_strangers(committed=True)
         self._check_generation(committed=True, contents=False)
         self._check_standing_lock(committed=True)
         if self._frames < self._checkpointed_at:
@@ -196,6 +217,7 @@ class Store(Link):
             self._stop_on(cause)
         if self._closed:
             return
+        self._check_strangers(committed=False)
         with translated(self.path, "rolling back", self._connection):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK").fetchall()
@@ -264,6 +286,8 @@ class Store(Link):
                     on_progress(steps)
                 return False
 
+            self._refuse_foreign_writer()
+            REGISTRY.start_writing(self._token)
             try:
                 set_pragma(self._connection, self.path, "synchronous", SYNCHRONOUS["power"])
                 self._synchronous = SYNCHRONOUS["power"]
@@ -277,8 +301,10 @@ class Store(Link):
                 self._stop_on(problem)
                 raise problem from error
             finally:
+                REGISTRY.stop_writing(self._token)
                 if on_progress is not None:
                     self._connection.set_progress_handler(None)
+            self._check_strangers(committed=True)
             self._wrote = True
             self._check_generation(committed=True, contents=False)
             self._check_standing_lock(committed=True)

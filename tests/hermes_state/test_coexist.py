@@ -220,8 +220,8 @@ except ImportError as error:
 
 
 REFUSED = (
-XX    "{path} is open in this process through hermes-state, so hermes-agent's {who} may not open it: two SQLite libraries "
-    "on one file in one process cancel each other's locks, and commits are lost."
+    "{path} is open in this process through hermes-state, so hermes-agent's {who} may not open it: two SQLite "
+    "libraries on one file in one process cancel each other's locks, and commits are lost."
 )
 OPENERS = {"reading": "engine.open_read(path)", "writing": "engine.open_write(path, foreign=True)"}
 

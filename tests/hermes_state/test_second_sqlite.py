@@ -13,7 +13,7 @@ import pytest
 
 from hermes_state import errors
 from hermes_state.engine import open_exclusive, open_read, open_write
-from hermes_state.engine.own_lock import WAL_ALIVE_BYTE, WAL_WRITE_BYTE, own_lock
+from hermes_state.engine.own_lock import WAL_WRITE_BYTE, canary_byte, own_lock
 from tests.support.native import bodies, make_store
 
 ADD = "INSERT INTO note(body) VALUES(?)"
@@ -73,10 +73,10 @@ def duplicate_descriptor(path: Path) -> None:
     os.close(descriptor)
 
 
-# What drops the WAL write lock (measured): anything that closes a descriptor of -shm. The others drop the locks of
-# the database file, after which another process may remove the WAL when it closes; the generation guard sees that.
+# Closing a descriptor of -shm drops the WAL write lock (measured); closing one of the database file drops the standing
+# lock that keeps an exclusive opener out.
 DROPS_WRITE_LOCK = [standard_library, read_shm]
-KEEPS_WRITE_LOCK = [read_main, copy_main, duplicate_descriptor]
+DROPS_STANDING_LOCK = [read_main, copy_main, duplicate_descriptor]
 
 
 @pytest.mark.usefixtures("staged")
@@ -121,13 +121,71 @@ def test_standard_library_that_thinks_it_is_alone_removes_the_wal_and_that_is_se
 
 
 @pytest.mark.usefixtures("staged")
-@pytest.mark.parametrize("accident", KEEPS_WRITE_LOCK)
-def test_transaction_survives_what_leaves_the_write_lock(store: Path, child, accident) -> None:
-    with open_write(store) as writer, writer.transaction() as transaction:
+@pytest.mark.parametrize("accident", DROPS_STANDING_LOCK)
+def test_transaction_without_its_standing_lock_is_rolled_back(store: Path, child, accident) -> None:
+    # The write lock is still there, but somebody could take the file for exclusive use beside us.
+    writer = open_write(store)
+    with pytest.raises(errors.WriteLockLost) as refused, writer.transaction() as transaction:
         transaction.execute(ADD, ("ours",))
         accident(store)
         assert child(WRITE_ELSEWHERE, store).finish().split() == ["busy"]
-    assert bodies(store) == ["ours"]
+    assert str(refused.value) == (
+        f"The kernel no longer shows the standing locks of this process on {store}: "
+        "other code in this process opened and closed the same file. The transaction was rolled back."
+    )
+    writer.reopen()
+    with writer.transaction() as transaction:
+        transaction.execute(ADD, ("again",))
+    writer.close()
+    assert bodies(store) == ["again"]
+
+
+@pytest.mark.usefixtures("staged")
+def test_second_library_that_already_writes_is_seen_before_we_begin(store: Path, child) -> None:
+    writer = open_write(store)
+    other = sqlite3.connect(store, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute(ADD, ("theirs",))
+    with pytest.raises(errors.SecondSQLite), writer.transaction():
+        pytest.fail("the kernel would have granted us their lock")
+    assert child(WRITE_ELSEWHERE, store).finish().split() == ["busy"]
+    other.execute("COMMIT")
+    other.close()
+    assert bodies(store) == ["theirs"]
+
+
+@pytest.mark.usefixtures("staged")
+def test_second_library_that_begins_inside_our_transaction_is_seen_before_our_commit(store: Path, child) -> None:
+    writer = open_write(store)
+    with pytest.raises(errors.SecondSQLite) as refused, writer.transaction() as transaction:
+        transaction.execute(ADD, ("ours",))
+        other = sqlite3.connect(store, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute(ADD, ("theirs",))
+    assert "; it was left as it is, nothing committed. " in str(refused.value)
+    # Not even our rollback may unlock what they believe to have.
+    assert child(WRITE_ELSEWHERE, store).finish().split() == ["busy"]
+    other.execute("COMMIT")
+    other.close()
+    writer.reopen()
+    with writer.transaction() as transaction:
+        transaction.execute(ADD, ("ours again",))
+    writer.close()
+    assert bodies(store) == ["theirs", "ours again"]
+
+
+@pytest.mark.usefixtures("staged")
+def test_error_inside_our_transaction_does_not_unlock_a_second_library(store: Path, child) -> None:
+    writer = open_write(store)
+    with pytest.raises(errors.SecondSQLite) as refused, writer.transaction() as transaction:
+        transaction.execute(ADD, ("ours",))
+        other = sqlite3.connect(store, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        _ = 1 / 0
+    assert isinstance(refused.value.__context__, ZeroDivisionError)
+    assert child(WRITE_ELSEWHERE, store).finish().split() == ["busy"]
+    other.execute("ROLLBACK")
+    other.close()
 
 
 @pytest.mark.usefixtures("staged")
@@ -135,13 +193,13 @@ def test_transaction_survives_what_leaves_the_write_lock(store: Path, child, acc
 def test_standing_lock_lost_while_idle_is_seen_at_the_next_use_by_reader_and_writer(store: Path, accident) -> None:
     writer, reader = open_write(store), open_read(store)
     assert writer.descriptors.shm is not None
-    assert own_lock(writer.descriptors.shm, WAL_ALIVE_BYTE) == "read"
+    assert own_lock(writer.descriptors.shm, canary_byte()) == "read"
     accident(store)
-    assert own_lock(writer.descriptors.shm, WAL_ALIVE_BYTE) == "none"
+    assert own_lock(writer.descriptors.shm, canary_byte()) == "none"
     with pytest.raises(errors.WriteLockLost) as seen:
         reader.rows("SELECT 1")
     assert str(seen.value).startswith(
-        f"The kernel no longer shows the standing WAL lock of this process (byte 128) on {store}: "
+        f"The kernel no longer shows the standing locks of this process on {store}: "
     )
     # Every connection of this process to the file is closed, since all of them lost their locks.
     with pytest.raises(errors.WriteLockLost), writer.transaction():
@@ -170,7 +228,7 @@ def test_exclusive_lock_that_was_lost_is_seen(store: Path, child) -> None:
     with pytest.raises(errors.WriteLockLost) as refused, alone.transaction():
         pytest.fail("the lock was gone")
     assert str(refused.value).startswith(
-        f"The kernel no longer shows the exclusive lock of this process on {store}: "
+        f"The kernel no longer shows the standing locks of this process on {store}: "
     )
 
 

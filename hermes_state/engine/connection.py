@@ -23,6 +23,7 @@ import apsw
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors, identity_of
+from hermes_state.engine.generation import user_sentence
 from hermes_state.engine.link import Link, close_parked, second_sqlite
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock, own_lock
 from hermes_state.engine.pragmas import read_pragma, set_pragma
@@ -35,6 +36,7 @@ from hermes_state.errors import (
     CannotOpen,
     ForeignStore,
     ForkedConnection,
+    GenerationLost,
     InvalidInput,
     IOFailure,
     NotAStore,
@@ -100,9 +102,14 @@ def open_write(
     real = _existing_file(path)
     refuse_stale_holders(real)
     wait = BusyWait(clock, deadline_seconds)
-    connection, descriptors, mode, _alone = _connect(
-        real, apsw.SQLITE_OPEN_READWRITE, wait, lambda connection: _prepare_writer(connection, real, nul_rule)
-    )
+
+    def prepare(connection: apsw.Connection) -> None:
+        _prepare_writer(connection, real, nul_rule)
+        # Pages of an open transaction stay in memory until COMMIT has looked at the locks: written earlier, they would
+        # go over what others commit once this process has lost its lock.
+        set_pragma(connection, real, "cache_spill", 0)
+
+    connection, descriptors, mode, _alone = _connect(real, apsw.SQLITE_OPEN_READWRITE, wait, prepare)
     store = Store(
         connection, real, descriptors, wait, clock, journal_mode=mode, patience_seconds=deadline_seconds
     )
@@ -110,7 +117,9 @@ def open_write(
     def again() -> Store:
         return open_write(real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock)
 
-    return _ready_for_writing(store, foreign, again)
+    ready = _ready_for_writing(store, foreign, again)
+    _refuse_other_sidecars(ready, wait)
+    return ready
 
 
 def open_exclusive(
@@ -190,7 +199,6 @@ def _connect(
         close_parked()
         try:
             strangers = REGISTRY.strangers(path)
-            before = REGISTRY.before()
         except OSError as error:
             raise _unseen_descriptors(path, error) from error
         if strangers:
@@ -217,7 +225,7 @@ def _connect(
             connection.close(True)
             raise
         try:
-            descriptors = REGISTRY.adopt(path, before)
+            descriptors = REGISTRY.adopt(path, connection)
         except OSError as error:
             connection.close(True)
             raise _unseen_descriptors(path, error) from error
@@ -297,6 +305,35 @@ def _take_exclusive(connection: apsw.Connection, path: Path, wait: BusyWait) -> 
             if not wait.nap(tries):
                 raise lock_timeout(path, None, wait.waited, cause=error, wanted="exclusive") from error
             tries += 1
+
+
+def _refuse_other_sidecars(store: Store, wait: BusyWait) -> None:
+    """Raise when another process is at work on the same database file with another -wal and -shm than ours.
+
+    Such as through a second name of the file (hard link, a bind mount of the file alone), or unlinked sidecars. A
+    process that is just opening looks the same for a moment, so this is asked again for up to a second.
+    """
+    main, shm = store.descriptors.main, store.descriptors.shm
+    if store.journal_mode != "wal" or main is None or shm is None:
+        return
+    wait.arm(1.0)
+    tries = 0
+    while others_lock(main, SHARED_FIRST) and not others_lock(shm, WAL_ALIVE_BYTE):
+        if wait.nap(tries):
+            tries += 1
+            continue
+        path = store.path
+        store.close()
+        detail = (
+            f"Another process has the same database file as {path} open, but not its -wal and -shm: it uses another "
+            "name of the file, or unlinked sidecars."
+        )
+        raise GenerationLost(
+            f"{user_sentence()} {detail}",
+            hint=f"Run `hermes locks --db {path}` and stop what it names, then repeat.",
+            path=path, lost=("wal",), capture=None, committed=False,
+            user_sentence=user_sentence(), operator_detail=detail,
+        )
 
 
 def _ready_for_writing(

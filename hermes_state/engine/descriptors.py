@@ -5,17 +5,20 @@ APSW's locks when it is closed, and APSW's close can cancel the locks of another
 module looks for such descriptors; after it, it remembers which new ones are SQLite's; before a close it looks again.
 Descriptors are only looked at (fstat, /proc/self/fdinfo), never opened or closed here.
 
-Not for: other processes (see `lockowners`). Reading SQLite's C structures for its descriptors was rejected: the
-difference of two listings under one lock gives the same answer without depending on a struct layout.
+Not for: other processes (see `lockowners`). Trusting SQLite's C structures alone was rejected: what they say is taken
+only when the kernel's listing agrees.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+import apsw
 
 Identity = tuple[int, int]  # (st_dev, st_ino)
 
@@ -70,14 +73,33 @@ def _count() -> int:
         return -1
 
 
-def _is_path_only(number: int) -> bool:
-    """True for an O_PATH descriptor: closing one cancels no lock."""
+def _takes_part_in_locks(number: int, identity: Identity) -> bool:
+    """False for an O_PATH descriptor, whose close cancels no lock, and for one that was closed meanwhile.
+
+    Another thread's holder scan opens such descriptors for a moment.
+    """
     try:
         with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as info:
-            flags = next(line.split()[1] for line in info if line.startswith("flags:"))
-    except (OSError, StopIteration):
+            flags = next((line.split()[1] for line in info if line.startswith("flags:")), "0")
+    except FileNotFoundError:
+        return os.path.isdir("/dev/fd") and not os.path.isdir("/proc/self/fdinfo")
+    try:
+        state = os.fstat(number)
+    except OSError:
         return False
-    return bool(_O_PATH and int(flags, 8) & _O_PATH)
+    return (state.st_dev, state.st_ino) == identity and not (_O_PATH and int(flags, 8) & _O_PATH)
+
+
+def _descriptor_in(connection: apsw.Connection, pointer: int) -> int | None:
+    """The descriptor number that SQLite keeps for a file of this connection.
+
+    SQLite may reuse a descriptor that another connection left open, which a listing cannot show. The number is read
+    from SQLite's `unixFile` (three pointers come before it); the caller takes it when it is on the right file.
+    """
+    address = ctypes.c_void_p()
+    if not connection.file_control("main", pointer, ctypes.addressof(address)) or not address.value:
+        return None
+    return ctypes.c_int.from_address(address.value + 3 * ctypes.sizeof(ctypes.c_void_p)).value
 
 
 class Registry:
@@ -88,6 +110,7 @@ class Registry:
         self._own: dict[int, Identity] = {}
         self._open: dict[int, tuple[Identity, ...]] = {}  # token -> identities of main, -wal, -shm
         self._writing: set[int] = set()  # tokens of stores that may have the write lock now
+        self.writes = 0  # how often a store of this process went for the write lock
         self._next_token = 0
         self._counted = -1  # number of descriptors at the last look for strangers; -1 when the kernel does not count
         # Stores that the parent had open when this process was forked: SQLite's lock table was copied with them and
@@ -105,15 +128,18 @@ class Registry:
         wanted = {found for found in map(identity_of, sidecars(path)) if found is not None} | set(opened)
         with self.lock:
             self._counted = _count()
-            listing = _listing()
-            self._prune(listing)
-            return tuple(
-                sorted(
-                    number
-                    for number, identity in listing.items()
-                    if identity in wanted and number not in self._own and not _is_path_only(number)
-                )
-            )
+            found = self._look(wanted)
+            # Looked at again: numbers that other threads open and close meanwhile can seem to be what they are not.
+            return tuple(sorted(found & self._look(wanted))) if found else ()
+
+    def _look(self, wanted: set[Identity]) -> set[int]:
+        listing = _listing()
+        self._prune(listing)
+        return {
+            number
+            for number, identity in listing.items()
+            if identity in wanted and number not in self._own and _takes_part_in_locks(number, identity)
+        }
 
     def changed(self) -> bool:
         """True when this process may have other descriptors than at the last look. About 2 microseconds.
@@ -123,25 +149,35 @@ class Registry:
         """
         return _count() != self._counted or self._counted < 0
 
-    def before(self) -> dict[int, Identity]:
-        """The listing to hand to `adopt` after SQLite has opened its files."""
-        return _listing()
+    def adopt(self, path: Path, connection: apsw.Connection) -> StoreDescriptors:
+        """Remember SQLite's descriptors for the store and return those of `connection`.
 
-    def adopt(self, path: Path, before: dict[int, Identity]) -> StoreDescriptors:
-        """Remember descriptors that appeared since `before` on the store's files as SQLite's; return those in use."""
+        To be called under the registry's lock, after `strangers` found none and SQLite opened its files: whatever of
+        this process is on them then and was not known is SQLite's.
+        """
         main, wal, shm = (identity_of(name) for name in sidecars(path))
         listing = _listing()
         self._prune(listing)
-        for number, identity in listing.items():
-            if before.get(number) != identity and identity in (main, wal, shm):
-                self._own[number] = identity
+        self._counted = -1  # the next look must list
+        fresh = {
+            number: identity
+            for number, identity in listing.items()
+            if identity in (main, wal, shm) and number not in self._own and _takes_part_in_locks(number, identity)
+        }
+        self._own |= fresh
 
-        def newest(identity: Identity | None) -> int | None:
-            numbers = [number for number, known in self._own.items() if known == identity]
-            fresh = [number for number in numbers if before.get(number) != identity]
-            return max(fresh or numbers, default=None) if identity is not None else None
+        def choose(identity: Identity | None, pointer: int | None) -> int | None:
+            mine = [number for number, known in self._own.items() if known == identity is not None]
+            told = _descriptor_in(connection, pointer) if pointer is not None and mine else None
+            if told in mine:
+                return told
+            return max([number for number in mine if number in fresh] or mine, default=None)
 
-        return StoreDescriptors(main=newest(main), wal=newest(wal), shm=newest(shm))
+        return StoreDescriptors(
+            main=choose(main, apsw.SQLITE_FCNTL_FILE_POINTER),
+            wal=choose(wal, apsw.SQLITE_FCNTL_JOURNAL_POINTER),
+            shm=choose(shm, None),
+        )
 
     def enter(self, identities: Iterable[Identity]) -> int:
         """Record an open store; returns the token for `leave`."""
@@ -154,6 +190,7 @@ class Registry:
         """The store with this token is about to take the write lock."""
         with self.lock:
             self._writing.add(token)
+            self.writes += 1
 
     def stop_writing(self, token: int) -> None:
         """The store with this token has let the write lock go."""

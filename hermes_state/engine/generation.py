@@ -7,8 +7,10 @@ is closed the ordinary way then destroys what others committed meanwhile.
 What is compared: SQLite's HAS_MOVED for the database file, device and inode of each sidecar's path against SQLite's
 own descriptor as it was at open. What inodes cannot show is looked for in counters: the WAL's salt and length against
 the WAL index, the database's first bytes, page size and length. Not detectable: a database file overwritten in place
-by another one of the same page size and at least the same length while no frame is in the WAL. Link counts alone were
-rejected: a sidecar that is renamed away keeps its link, and some file systems report them late.
+by another one of the same page size and at least the same length while no frame is in the WAL.
+
+Not for: other processes' generations (see `stale.py`), nor for keeping anything (see `capture.py`). Link counts alone
+were rejected: a sidecar that is renamed away keeps its link, and some file systems report them late.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ Not for: transactions (`transaction.py`) or what rows mean.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -23,10 +24,16 @@ import apsw
 
 from hermes_state.clock import Clock
 from hermes_state.engine.busy import BusyWait
-from hermes_state.engine.capture import capture_generation
 from hermes_state.engine.descriptors import REGISTRY, Identity, StoreDescriptors
 from hermes_state.engine.generation import GenerationGuard, Lost, operator_detail, user_sentence
-from hermes_state.engine.own_lock import SHARED_FIRST, own_lock, plant_canary
+from hermes_state.engine.own_lock import (
+    RESERVED_BYTE,
+    SHARED_FIRST,
+    WAL_WRITE_BYTE,
+    own_lock,
+    plant_canary,
+    take_back,
+)
 from hermes_state.engine.translate import translated
 from hermes_state.engine.waiting import lock_timeout
 from hermes_state.engine.wal_index import WalState, read_wal_state
@@ -34,7 +41,7 @@ from hermes_state.errors import ForkedConnection, GenerationLost, SecondSQLite, 
 
 _LIVE: weakref.WeakSet[Link] = weakref.WeakSet()
 # Connections that could not be closed; see `Link.close`. Kept until the strangers are gone or the process ends.
-_PARKED: list[tuple[Path, tuple[Identity, ...], int, apsw.Connection]] = []
+_PARKED: list[tuple[Path, tuple[Identity, ...], int, Link]] = []
 
 
 class Link:
@@ -151,6 +158,12 @@ class Link:
 
     def _ready(self) -> None:
         """Raise unless this connection may be used now."""
+        self._still_usable()
+        self._check_strangers(committed=False)
+        self._check_standing_lock(committed=False)
+
+    def _still_usable(self) -> None:
+        """Raise in a forked child and once this connection is stopped or closed."""
         if os.getpid() != self._pid:
             raise ForkedConnection(
                 f"The connection to {self.path} was opened by process {self._pid} and used by process {os.getpid()}, "
@@ -162,8 +175,6 @@ class Link:
             raise self._stopped
         if self._closed:
             raise StateError(f"The connection to {self.path} is closed.", hint="Open the store again.", path=self.path)
-        self._check_strangers(committed=False)
-        self._check_standing_lock(committed=False)
 
     def _check_strangers(self, *, committed: bool) -> None:
         """Raise `SecondSQLite`, and park this connection, when other code of this process has the files open."""
@@ -214,9 +225,12 @@ class Link:
 
     def _generation_lost(self, lost: Lost, *, committed: bool) -> NoReturn:
         self._check_strangers(committed=committed)
-        with suppress(apsw.Error):  # nothing to roll back is not an error here
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK").fetchall()
+        if self._lock_is_ours():
+            with suppress(apsw.Error):  # nothing to roll back is not an error here
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK").fetchall()
+        from hermes_state.engine.capture import capture_generation  # hashing is loaded only when it is needed
+
         capture: Path | None
         failure = ""
         try:
@@ -258,14 +272,28 @@ class Link:
         """
         self._closed = True
         _LIVE.discard(self)
+        if os.getpid() != self._pid:
+            return ()
         with REGISTRY.lock:
             strangers = REGISTRY.strangers(self.path, self._guard.identities)
-            if strangers:
-                _PARKED.append((self.path, self._guard.identities, self._token, self._connection))
+            if strangers or not self._lock_is_ours():
+                _keep_for_ever(self._connection)
+                _PARKED.append((self.path, self._guard.identities, self._token, self))
                 return strangers
             _roll_back_and_close(self._connection, self.path)
             REGISTRY.leave(self._token)
         return ()
+
+    def _lock_is_ours(self) -> bool:
+        """True when a rollback can harm nobody: no transaction is open, or the write lock is there or taken back."""
+        if not self._connection.in_transaction:
+            return True
+        wal = self.descriptors.shm is not None
+        descriptor = self.descriptors.shm if wal else self.descriptors.main
+        byte = WAL_WRITE_BYTE if wal else RESERVED_BYTE
+        if descriptor is None or self._exclusive or own_lock(descriptor, byte) in ("write", None):
+            return True
+        return take_back(descriptor, byte)
 
     def _adopt(self, fresh: Link) -> None:
         """Take over the connection of `fresh`, which may not close it any more."""
@@ -288,7 +316,8 @@ class Link:
             if self._closed:
                 return
             try:
-                if self._stopped is None:
+                if self._stopped is None and not REGISTRY.strangers(self.path, self._guard.identities):
+                    self._check_standing_lock(committed=False)
                     self._before_close()
             finally:
                 strangers = () if self._closed else self._release()
@@ -311,11 +340,29 @@ class Link:
 def close_parked() -> None:
     """Close parked connections whose strangers are gone. The caller holds the registry's lock."""
     for parked in list(_PARKED):
-        path, identities, token, connection = parked
-        if not REGISTRY.strangers(path, identities):
+        path, identities, token, link = parked
+        if not REGISTRY.strangers(path, identities) and link._lock_is_ours():
             _PARKED.remove(parked)
-            _roll_back_and_close(connection, path)
+            _roll_back_and_close(link._connection, path)
             REGISTRY.leave(token)
+
+
+def _keep_for_ever(connection: apsw.Connection) -> None:
+    """Keep Python from ever closing this connection, at the end of the interpreter too."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: nothing that was inherited may be rolled back or closed, and no lock may stay taken."""
+    for link in list(_LIVE):
+        _keep_for_ever(link._connection)
+        link._lock = threading.RLock()
+    for _path, _identities, _token, link in _PARKED:
+        _keep_for_ever(link._connection)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _roll_back_and_close(connection: apsw.Connection, path: Path) -> None:

@@ -59,6 +59,19 @@ def own_lock(descriptor: int, byte: int) -> str | None:
     return "write" if kind == fcntl.F_WRLCK else "read"
 
 
+def take_back(descriptor: int, byte: int) -> bool:
+    """Take the write lock on `byte` through SQLite's own descriptor; False while another process has it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0))
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        raise
+    return True
+
+
 def others_lock(descriptor: int, byte: int) -> bool | None:
     """True when another process has a lock on `byte`, False when none has, None where the kernel cannot tell."""
     if fcntl is None:

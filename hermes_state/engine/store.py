@@ -9,6 +9,7 @@ Not for: deciding who may write (the command line's gate) or what rows mean.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,17 +166,28 @@ class Store(Link):
 
         The kernel would grant us the lock that the other one has, since both belong to this process.
         """
-        shm = self.descriptors.shm
-        if (
-            shm is not None and not REGISTRY.writing(self._guard.identities)
-            and own_lock(shm, WAL_WRITE_BYTE) == "write"
-        ):
-            error = second_sqlite(self.path, REGISTRY.strangers(self.path, self._guard.identities), "not written to")
+        shm, identities, writes = self.descriptors.shm, self._guard.identities, REGISTRY.writes
+        if shm is None or REGISTRY.writing(identities) or own_lock(shm, WAL_WRITE_BYTE) != "write":
+            return
+        if REGISTRY.writing(identities) or REGISTRY.writes != writes:
+            return  # it was another store of ours that began, or began and ended, meanwhile
+        strangers = REGISTRY.strangers(self.path, identities)
+        if strangers:
+            error = second_sqlite(self.path, strangers, "not written to")
             self._abandon(error)
             raise error
 
+    def check_transaction(self) -> None:
+        """For `Transaction` only: before each statement, so that a lost lock ends the work at once."""
+        self._still_usable()
+        if self._exclusive:
+            self._check_standing_lock(committed=False)
+        else:
+            self._check_write_lock()
+
     def _check_inside(self, *, last: bool) -> None:
         """The guards, inside the write lock: the generation at once, everything just before COMMIT (`last`)."""
+        self._still_usable()
         self._check_generation(committed=False, contents=last)
         if not last:
             return
@@ -215,9 +227,11 @@ class Store(Link):
         """Roll back, and stop this store when the cause says that the file or the disk cannot be trusted."""
         if isinstance(cause, StateError):
             self._stop_on(cause)
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:
             return
         self._check_strangers(committed=False)
+        if not self._lock_is_ours():
+            self._lock_lost("the write lock of this process", committed=False)
         with translated(self.path, "rolling back", self._connection):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK").fetchall()
@@ -291,6 +305,8 @@ class Store(Link):
             try:
                 set_pragma(self._connection, self.path, "synchronous", SYNCHRONOUS["power"])
                 self._synchronous = SYNCHRONOUS["power"]
+                if not self._exclusive:  # a whole file does not fit into memory
+                    self._connection.execute("PRAGMA cache_spill = on").fetchall()
                 if on_progress is not None:
                     self._connection.set_progress_handler(step, 20_000)
                 self._connection.execute(sql, params).fetchall()
@@ -302,6 +318,8 @@ class Store(Link):
                 raise problem from error
             finally:
                 REGISTRY.stop_writing(self._token)
+                if not self._exclusive:
+                    self._connection.execute("PRAGMA cache_spill = off").fetchall()
                 if on_progress is not None:
                     self._connection.set_progress_handler(None)
             self._check_strangers(committed=True)

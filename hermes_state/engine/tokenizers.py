@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import cache
 from itertools import chain, pairwise
 from typing import cast
 
@@ -43,9 +44,13 @@ _CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x20000, 0x2FA1F),
 )
-_CJK_CLASS = "".join(f"{chr(low)}-{chr(high)}" for low, high in _CJK_RANGES)
-_RUNS = re.compile(f"[{_CJK_CLASS}]+|[^{_CJK_CLASS}]+")
-_CJK = re.compile(f"[{_CJK_CLASS}]")
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Runs of CJK or of anything else, and one CJK character. Compiled at first use: most opens never tokenize."""
+    ranges = "".join(f"{chr(low)}-{chr(high)}" for low, high in _CJK_RANGES)
+    return re.compile(f"[{ranges}]+|[^{ranges}]+"), re.compile(f"[{ranges}]")
 
 
 class NulRule(Enum):
@@ -152,7 +157,7 @@ def _cjk_factory(connection: apsw.Connection, arguments: list[str]) -> Tokenize:
     def tokenize(text: bytes, flags: int, locale: str | None) -> Iterator[tuple[int, int, str]]:
         found = cast("Iterable[tuple[int, int, str]]", unicode61(text, flags, locale, include_colocated=False))
         for start, end, token in found:
-            if _CJK.search(token) is None:
+            if _patterns()[1].search(token) is None:
                 yield start, end, token
             else:
                 yield from _split(token, start, end)
@@ -163,8 +168,9 @@ def _cjk_factory(connection: apsw.Connection, arguments: list[str]) -> Tokenize:
 def _split(token: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
     """The pieces of one unicode61 token; byte offsets are exact unless folding changed a letter's length."""
     at = start
-    for run in _RUNS.findall(token):
-        if len(run) == 1 or _CJK.match(run) is None:
+    runs, cjk = _patterns()
+    for run in runs.findall(token):
+        if len(run) == 1 or cjk.match(run) is None:
             after = at + len(run.encode())
             yield min(at, end), min(after, end), run
             at = after

@@ -81,4 +81,5 @@ class Transaction:
     def _connection(self) -> apsw.Connection:
         if not self._open:
             raise StateError(f"The transaction on {self.path} has ended.", hint="Open a new one.", path=self.path)
+        self._store.check_transaction()
         return self._store.raw_connection

@@ -3,13 +3,14 @@
 Invariant: the message says what waited, how long and for which file, and never holds a command line; holders are the
 `holders` attribute and one WARNING each for those that keep others from writing. `lockowners` is imported only here,
 when a wait has already failed.
+
+Not for: the waiting itself (see `busy.py`).
 """
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -17,7 +18,9 @@ from hermes_state.engine.descriptors import StoreDescriptors
 from hermes_state.engine.translate import codes
 from hermes_state.errors import LockTimeout
 
-LOG = logging.getLogger("hermes_state.locks")
+if TYPE_CHECKING:
+    from lockowners import LockOwner
+
 _WRITE_CLASS = {"wal-writer", "checkpointer", "recovery", "reserved", "pending", "exclusive"}
 
 
@@ -26,9 +29,13 @@ def lock_timeout(
     wanted: str = "write",
 ) -> LockTimeout:
     """Build the error; logs each write-class holder once."""
+    import logging  # here, like lockowners: nobody pays for them until a wait has failed
+
     from lockowners import LockOwnersError, lock_owners
 
-    owners: tuple[Any, ...] = ()
+    log = logging.getLogger("hermes_state.locks")
+
+    owners: tuple[LockOwner, ...] = ()
     seen = holder
     if not holder:
         try:
@@ -37,18 +44,23 @@ def lock_timeout(
             seen = f"a process that could not be looked up ({error})"
         else:
             owners = tuple(owner for owner in report.owners if owner.lock in _WRITE_CLASS)
-            if owners:
-                seen = ", ".join(f"PID {pid} ({lock})" for pid, lock in dict.fromkeys(
-                    (owner.process.pid, owner.lock) for owner in owners))
+            named = dict.fromkeys(f"{_who(owner)} ({owner.lock})" for owner in owners)
+            if named:
+                seen = ", ".join(named)
             elif report.complete:
                 seen = "a process that let go while it was being looked up"
             else:
                 seen = "a process that is not visible from here"
     for owner in owners:
-        LOG.warning("%s is kept by PID %d as %s: %s", path, owner.process.pid, owner.lock, owner.process.command)
+        command = owner.process.command if owner.process is not None else "unknown command"
+        log.warning("%s is kept by %s as %s: %s", path, _who(owner), owner.lock, command)
     primary, extended = codes(cause) if cause is not None else (apsw.SQLITE_BUSY, apsw.SQLITE_BUSY)
     return LockTimeout(
         f"The {wanted} lock of {path} did not come within {waited:.1f} s; it is held by {seen}.",
         hint=f"Run `hermes locks --db {path}` to see who holds it, and try again.",
         path=path, holders=owners, waited_seconds=waited, sqlite_code=primary, sqlite_extended=extended,
     )
+
+
+def _who(owner: LockOwner) -> str:
+    return f"PID {owner.process.pid}" if owner.process is not None else "a process outside this PID namespace"

@@ -32,7 +32,7 @@ def child_environment(*, own_packages: bool, audited: bool = True) -> dict[str, 
         folders.insert(0, str(SUPPORT / "audit"))
     if own_packages:
         folders.append(str(PROJECT))
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(folders), PYTHONDONTWRITEBYTECODE="1")
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(folders))
     if not audited:
         environment.pop("HERMES_STATE_AUDIT_REPORT", None)
     return environment

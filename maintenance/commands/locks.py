@@ -1,0 +1,187 @@
+"""`hermes locks`: who holds which lock of a store, who waits, and who only has it open.
+
+Invariant: only /proc and SQLite's own descriptors are read; the store is not opened. "Nobody" is never said when
+something could not be seen. Not for: stopping processes.
+
+Opening the store to ask the kernel atomically was rejected here: a first opener rebuilds the WAL index, and a command
+that is run while everything hangs must take no lock at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from hermes_state.clock import Clock
+from hermes_state.errors import StateError
+from lockowners import Holder, LockOwner, LockOwnersError, LockReport, Scan, Watcher, holders
+from maintenance.context import Context, store_options
+from maintenance.gate import how_to_stop
+from maintenance.output.documents import print_json
+from maintenance.output.tables import Column, print_table
+from maintenance.output.text import safe_text
+
+CLEAR = "\x1b[2J\x1b[H"
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Look again and again, and show for how long each lock was seen held.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Seconds between looks."
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many looks (default: until Ctrl-C).")
+@store_options
+def command(ctx: Context, /, watch: bool, interval: float, count: int | None) -> None:
+    """Name every process that holds or blocks a store.
+
+    \b
+    Changes:  nothing; the store is not even opened.
+    Locks:    none.
+    Leaves:   everything. Processes that cannot be seen are counted, never left out.
+
+    \b
+    Example:
+      hermes locks --watch
+
+    \b
+    Exit: 0 done (also when nobody holds it), 1 refused or failed, 2 usage.
+    """
+    watcher = Watcher(ctx.db, now=ctx.clock.monotonic)
+    looks = count if count is not None else (None if watch else 1)
+    try:
+        for number, (report, scan) in enumerate(_looks(watcher, ctx, looks, interval)):
+            if ctx.json:
+                print_json(document(report, scan))
+            else:
+                if number:
+                    click.echo(CLEAR if sys.stdout.isatty() else "", nl=not sys.stdout.isatty())
+                show(report, scan)
+            sys.stdout.flush()
+    except LockOwnersError as problem:
+        raise StateError(problem.message, hint="Name the store with --db, or its folder with --home.") from problem
+    except KeyboardInterrupt:
+        return
+
+
+def _looks(watcher: Watcher, ctx: Context, looks: int | None, interval: float) -> Iterator[tuple[LockReport, Scan]]:
+    """One look after another; the first at once."""
+    clock: Clock = ctx.clock
+    done = 0
+    while True:
+        yield watcher.look(), holders(ctx.db)
+        done += 1
+        if looks is not None and done >= looks:
+            return
+        clock.sleep(interval)
+
+
+def show(report: LockReport, scan: Scan) -> None:
+    """The report for people."""
+    click.echo(f"Store: {safe_text(str(report.path))}")
+    if report.owners:
+        columns: list[str | Column] = [
+            "lock",
+            "mode",
+            Column("pid", right=True),
+            "user",
+            "role",
+            Column("held", right=True),
+            "command",
+        ]
+        print_table(columns, [_row(owner) for owner in report.owners])
+    else:
+        click.echo(f"No lock is held{'' if report.complete else ' that is visible from here'}.")
+    for waiter in report.waiters:
+        click.echo(f"Waits in the kernel for {waiter.lock}: {_who(waiter)}")
+    locked = {owner.process.pid for owner in report.owners if owner.process}
+    idle = [holder for holder in scan.holders if holder.process.pid not in locked]
+    for holder in idle:
+        click.echo(
+            f"Open without a lock: PID {holder.process.pid} ({safe_text(holder.process.command, 80)}), "
+            f"user {safe_text(holder.process.user)}, {holder.process.role}"
+        )
+    for holder in scan.holders:
+        if holder.stale:
+            click.echo(
+                f"PID {holder.process.pid} works on deleted or replaced files of this store: `hermes doctor` says more."
+            )
+    if not report.owners and not idle and scan.complete and report.complete:
+        click.echo("No other process has the store open.")
+    elif not report.owners and not scan.holders:
+        click.echo("No holder is visible from here.")
+    for line in hidden_lines(report, scan):
+        click.echo(line)
+
+
+def hidden_lines(report: LockReport, scan: Scan) -> list[str]:
+    """What could not be seen, each thing once."""
+    found = [f"not visible: {row.describe()}" for row in dict.fromkeys((*scan.hidden, *report.hidden))]
+    found += [f"not visible: {note}" for note in dict.fromkeys((scan.namespace_note, report.namespace_note)) if note]
+    if scan.method == "none":
+        found.append("not visible: this system offers no way to see which processes have a file open")
+    return found
+
+
+def document(report: LockReport, scan: Scan) -> dict[str, Any]:
+    """The fields that docs/cli-json.md promises."""
+    return {
+        "store": str(report.path),
+        "complete": report.complete and scan.complete,
+        "method": scan.method,
+        "locks": [_owner(owner) for owner in report.owners],
+        "waiters": [_owner(owner) for owner in report.waiters],
+        "holders": [_holder(holder) for holder in scan.holders],
+        "not_visible": hidden_lines(report, scan),
+    }
+
+
+def _row(owner: LockOwner) -> tuple[object, ...]:
+    process = owner.process
+    name = owner.lock if owner.slot is None else f"{owner.lock} {owner.slot}"
+    name = f"{name} (deleted file)" if owner.stale else name
+    age = "" if owner.age_seconds is None else f"{owner.age_seconds:,.1f} s"
+    if process is None:
+        return (name, owner.mode, "?", "?", "?", age, "not visible")
+    return (name, owner.mode, process.pid, process.user, process.role, age, safe_text(process.command, 80))
+
+
+def _who(owner: LockOwner) -> str:
+    process = owner.process
+    return f"PID {process.pid} ({safe_text(process.command, 80)})" if process else "a process that is not visible"
+
+
+def _owner(owner: LockOwner) -> dict[str, Any]:
+    process = owner.process
+    return {
+        "lock": owner.lock,
+        "mode": owner.mode,
+        "slot": owner.slot,
+        "seen_held_seconds": owner.age_seconds,
+        "stale": owner.stale,
+        "process": None if process is None else _process(process),
+    }
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
+    return {
+        "process": _process(holder.process),
+        "via": sorted(holder.via),
+        "files": [{"kind": file.kind, "deleted": file.deleted} for file in holder.files],
+        "stale": holder.stale,
+        "how_to_stop": how_to_stop(holder.process),
+    }
+
+
+def _process(process: Any) -> dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "start_ticks": process.start_ticks,
+        "user": process.user,
+        "uid": process.uid,
+        "role": process.role,
+        "command": process.command,
+        "container": process.container,
+    }

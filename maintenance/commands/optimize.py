@@ -1,0 +1,128 @@
+"""`hermes sessions optimize`: options in, plan and report out; the work is in `maintenance.space`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hermes_state.errors import InvalidInput
+from maintenance.context import Context, store_options
+
+if TYPE_CHECKING:
+    from lockowners import Scan
+    from maintenance.space.optimize import OptimizeReport
+    from maintenance.space.optimize_plan import OptimizePlan
+    from maintenance.space.reclaim import Policy
+
+HELP = """Merge the search indexes and return free pages when that pays.
+
+What changes on disk: the full-text indexes are merged into one segment each, free pages go back to the file system, the
+WAL is copied into the file and emptied. No row, no search result and no part of the schema changes; the file keeps its
+inode.
+
+Lock: SQLite's exclusive lock, from after the first checks until the WAL is emptied; the plan says for about how long.
+Programs started meanwhile cannot open the store. Refused while other processes hold it, with their names. With --online
+no exclusive lock: short write transactions beside them. With --force beside holders: one VACUUM in place, nothing else.
+
+Left alone: the store when its page check finds damage (exit 65), a damaged search index, planner statistics that the
+file does not have, and the whole file when too little of it is free (--reclaim-above).
+
+\b
+Example:
+  hermes sessions optimize --dry-run
+  hermes sessions optimize
+  hermes sessions optimize --online
+
+Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
+"""
+
+
+@click.command("optimize", help=HELP, short_help="Merge the search indexes and return free pages when that pays.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing. Never refused.")
+@click.option("--online", is_flag=True, help="Work in short steps beside the programs that use the store.")
+@click.option("--force", is_flag=True, help="Beside holders run one VACUUM in place; their writes wait until it ends.")
+@click.option(
+    "--reclaim",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Return free pages when it pays, always, or never.",
+)
+@click.option(
+    "--reclaim-above",
+    "above",
+    type=click.FloatRange(0, 100),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="What pays: more than this share of the file is free.",
+)
+@click.option("--via-copy", is_flag=True, help="Rewrite through a compact copy that is compared row by row first.")
+@click.option("--quick", is_flag=True, help="Check pages only; the search indexes are not checked.")
+@store_options
+def command(
+    ctx: Context,
+    *,
+    dry_run: bool,
+    online: bool,
+    force: bool,
+    reclaim: Policy,
+    above: float,
+    via_copy: bool,
+    quick: bool,
+) -> None:
+    # Imported here so that `--help` and a usage error cost no engine.
+    from maintenance.space.optimize import make_plan, optimize
+    from maintenance.space.optimize_online import optimize_forced, optimize_online
+    from maintenance.space.optimize_plan import Choices
+
+    if online and (force or via_copy or reclaim == "always"):
+        raise InvalidInput(
+            "--online never rewrites the file, so it cannot be combined with --force, --via-copy or --reclaim always.",
+            hint="Leave --online away and stop the holders, or leave the other option away.",
+        )
+    choices = Choices(
+        reclaim=reclaim, above_percent=above, method="copy" if via_copy else "vacuum", quick=quick
+    )
+    if dry_run:
+        _print_plan(ctx, make_plan(ctx, choices, _scan(ctx)), online=online)
+        return
+    run = optimize_online if online else optimize_forced if force else optimize
+    report = run(ctx, choices, announce=lambda plan: _announce(ctx, plan, online=online))
+    _print_report(ctx, report)
+
+
+def _scan(ctx: Context) -> Scan:
+    from lockowners import holders
+
+    return holders(ctx.db)
+
+
+def _print_plan(ctx: Context, plan: OptimizePlan, *, online: bool) -> None:
+    from maintenance.output.documents import print_json
+
+    shown = plan.shown(online=online)
+    if ctx.json:
+        print_json({"dry_run": True} | dict(shown.facts))
+    else:
+        shown.show()
+
+
+def _announce(ctx: Context, plan: OptimizePlan, *, online: bool) -> None:
+    if not ctx.json:
+        import sys
+
+        plan.shown(online=online).show(sys.stderr)
+
+
+def _print_report(ctx: Context, report: OptimizeReport) -> None:
+    from maintenance.output.documents import print_json
+
+    if ctx.json:
+        print_json({"dry_run": False} | report.document())
+        return
+    for line in report.lines():
+        click.echo(line)
+    for warning in report.warnings:
+        click.echo(f"Warning: {warning}", err=True)

@@ -1,0 +1,76 @@
+"""`hermes sessions prune`: options in; the work is in `maintenance.removal`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from maintenance.context import Context, store_options
+from maintenance.selection import Filters, filter_options
+
+if TYPE_CHECKING:
+    from maintenance.space.reclaim import Policy
+
+VERB = "sessions prune"
+
+HELP = """Delete old ended sessions and return the space.
+
+Bare, it takes sessions that ended, whose last activity is more than 90 days ago, and that are neither archived nor
+pinned. Any filter or age replaces the 90 days. Delegates go with the session that handed the work out; the parts of a
+compressed conversation go together or not at all; branches stay.
+
+What changes on disk: rows of those sessions in every table, their entries in the search indexes, and their files in the
+home's sessions folder. Free pages are returned when they are more than a tenth of the file (--reclaim). Every delete is
+written to the ledger beside the store before it happens.
+
+Lock: SQLite's exclusive lock for the whole run; the plan says for about how long. Refused while other processes hold
+the store, with their names. With --online no exclusive lock: transactions of at most 200 rows with rests between them.
+
+Left alone: pinned sessions, sessions that nothing ended (archive hides those), sessions that a turn lease, a
+compression lock or the runtime ledger guards, and tables of other programs. An interrupted run loses nothing; the same
+command finishes it.
+
+\b
+Example:
+  hermes sessions prune --dry-run
+  hermes sessions prune --older-than cron=7d,cli=90d --online
+
+Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
+"""
+
+
+@click.command("prune", help=HELP, short_help="Delete old ended sessions and return the space.")
+@filter_options
+@click.option("--dry-run", is_flag=True, help="List what would go and what stays and why; change nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--allow-large", is_flag=True, help="Let --yes delete more than half of all sessions.")
+@click.option("--online", is_flag=True, help="Work in short steps beside the programs that use the store.")
+@click.option(
+    "--reclaim", type=click.Choice(["auto", "never"]), default="auto", show_default=True,
+    help="Return free pages when that pays, or never.",
+)
+@store_options
+def command(
+    ctx: Context, *, filters: Filters, dry_run: bool, yes: bool, allow_large: bool, online: bool, reclaim: Policy
+) -> int:
+    # Imported here so that `--help` and a usage error cost no engine.
+    from maintenance.gate import reading
+    from maintenance.removal.choice import choose_for_prune
+    from maintenance.removal.describe import words
+    from maintenance.removal.flow import Manner, run
+
+    with reading(ctx) as store:
+        choice = choose_for_prune(store, filters, ctx.clock.now())
+    chosen_by = choice.filters
+    manner = Manner(
+        verb=VERB,
+        reason=words(chosen_by) if chosen_by is not None else "",
+        dry_run=dry_run,
+        yes=yes,
+        online=online,
+        allow_large=allow_large,
+        reclaim=reclaim,
+        sweeps=True,
+    )
+    return run(ctx, choice, manner)

@@ -1,0 +1,181 @@
+"""All checks of a store, in the order in which their answers matter.
+
+Invariant: nothing is written, and no check keeps another from running: what fails is a finding. Holders of a lost
+generation come first, because everything else may look healthy beside them. The page verdict and the index verdicts
+come from two connections, one without FTS5.
+
+Not for: printing (`report`). Stopping at the first problem was rejected: a person then repairs one of three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hermes_state.clock import Clock
+from hermes_state.engine import NulRule, ReadStore, open_read
+from hermes_state.errors import NotFound, StateError
+from lockowners import LockOwnersError, LockReport, Watcher, holders
+from maintenance.doctor import rows, surroundings
+from maintenance.doctor.deep import deep_findings, index_content_findings
+from maintenance.doctor.findings import Finding, Severity, exit_code, next_command, verdict
+from maintenance.doctor.identity import identity_findings, refused_finding
+from maintenance.doctor.pages import page_findings
+from maintenance.doctor.processes import holder_findings, own_budget_finding, split_findings
+from maintenance.doctor.search import search_findings
+from maintenance.doctor.wal import wal_findings
+from maintenance.output.text import human_bytes
+from maintenance.space.sizes import ObjectSize, by_object, sizes
+
+PROC = Path("/proc")
+LARGE_BYTES = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a run of the doctor does."""
+
+    # Leave out what reads the whole file.
+    quick: bool = False
+    # Also what takes long: slow index checks, comparison on a private copy.
+    deep: bool = False
+    # Add up the pages of every table and index.
+    sizes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """Everything that one run found."""
+
+    # The store.
+    path: Path
+    # All findings, in the order of the checks.
+    findings: tuple[Finding, ...]
+    # Bytes by table and index, largest first; empty when not asked for.
+    objects: tuple[ObjectSize, ...] = field(default=())
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3 or 65."""
+        return exit_code(self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """One word: healthy, problems or damaged."""
+        return verdict(self.findings)
+
+    @property
+    def next_command(self) -> str:
+        """The one command to run next, or ""."""
+        return next_command(self.findings)
+
+
+def examine(
+    path: Path,
+    home: Path,
+    options: Options,
+    *,
+    clock: Clock,
+    proc_root: Path = PROC,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Examination:
+    """Look at the store at `path` in every way. `say` gets a line before anything that takes long."""
+    if not path.exists():
+        raise NotFound(
+            f"There is no store at {path}.", hint="Name the file with --db, or its folder with --home.", path=path
+        )
+    watcher = Watcher(path, proc_root=proc_root, now=clock.monotonic)
+    found: list[Finding] = []
+    who: list[Finding] = []
+    try:
+        scan = holders(path, proc_root=proc_root)
+        watcher.look()
+        found += split_findings(scan)
+        who = holder_findings(scan, proc_root=proc_root)
+    except LockOwnersError as problem:
+        sentence = f"Holders could not be looked for: {problem.message}"
+        who = [Finding(code="holders_unknown", severity=Severity.WARNING, object=str(path), sentence=sentence)]
+    found += identity_findings(path)
+    found += own_budget_finding(path, proc_root=proc_root)
+    mode: str | None = None
+    objects: tuple[ObjectSize, ...] = ()
+    try:
+        with open_read(path, search_modules=False, clock=clock) as pages:
+            mode = pages.journal_mode
+            found += surroundings.journal_findings(pages, home)
+            found += wal_findings(pages, lambda: _look(watcher, pages))
+            if options.quick:
+                sentence = "Pages, foreign keys and search indexes were not checked (--quick)."
+                found.append(Finding(code="skipped", severity=Severity.INFO, object=str(path), sentence=sentence))
+            inner, objects = _content_findings(path, pages, options, clock, say)
+            found += inner
+    except StateError as problem:
+        found.append(refused_finding(path, problem))
+    found += who
+    found.append(surroundings.file_system_finding(path, mode, proc_root=proc_root))
+    found.append(surroundings.script_finding())
+    return Examination(path=path, findings=tuple(found), objects=objects)
+
+
+def _content_findings(
+    path: Path, pages: ReadStore, options: Options, clock: Clock, say: Callable[[str], None]
+) -> tuple[list[Finding], tuple[ObjectSize, ...]]:
+    """What needs the tables: pages, indexes, foreign keys, space."""
+    found: list[Finding] = []
+    objects: tuple[ObjectSize, ...] = ()
+    size = pages.page_count * pages.page_size
+
+    def open_with(rule: NulRule) -> ReadStore:
+        return open_read(path, nul_rule=rule, clock=clock)
+
+    with open_with(NulRule.NATIVE) as modules:
+        if not options.quick:
+            if size >= LARGE_BYTES:
+                say(f"Checking every page of {human_bytes(size)}; the WAL cannot be reset meanwhile.")
+            found += page_findings(pages, modules)
+            if size >= LARGE_BYTES:
+                say("Checking the search indexes.")
+        found += _guarded(
+            "search indexes", path, lambda: search_findings(modules, open_with, quick=options.quick, deep=options.deep)
+        )
+        if options.deep:
+            found += _guarded("indexes against rows", path, lambda: index_content_findings(pages))
+            found += _guarded("search indexes on a copy", path, lambda: deep_findings(modules))
+        if not options.quick:
+            found += rows.foreign_key_findings(modules)
+        found += _guarded("free pages", path, lambda: [rows.space_finding(modules, sizes(modules))])
+        if options.sizes:
+            if size >= LARGE_BYTES:
+                say("Adding up the pages of every table and index.")
+            try:
+                objects = by_object(modules)
+            except (StateError, UnicodeDecodeError) as problem:
+                found.append(_unchecked("sizes", path, problem))
+        found.append(surroundings.sqlite_finding(modules))
+    return found, objects
+
+
+def _guarded(what: str, path: Path, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """A check that fails is a finding, and the next one still runs."""
+    try:
+        return list(check())
+    except (StateError, UnicodeDecodeError) as problem:
+        return [_unchecked(what, path, problem)]
+
+
+def _unchecked(what: str, path: Path, problem: StateError | UnicodeDecodeError) -> Finding:
+    if isinstance(problem, UnicodeDecodeError):
+        sentence = f"The check of {what} could not be made: the schema holds text that is not UTF-8."
+        return Finding(code="not_checked", severity=Severity.WARNING, object=str(path), sentence=sentence)
+    return Finding(
+        code="not_checked",
+        severity=Severity.WARNING,
+        object=str(path),
+        sentence=f"The check of {what} could not be made. {problem.message}",
+        facts={"what": what, "sqlite_code": problem.sqlite_code, "sqlite_extended": problem.sqlite_extended},
+    )
+
+
+def _look(watcher: Watcher, store: ReadStore) -> LockReport:
+    return watcher.look(descriptors=store.descriptors)

@@ -1,0 +1,160 @@
+"""What kind of file the store is, before SQLite is asked: its mode, its size, its first bytes, what lies beside it.
+
+Invariant: nothing is opened while this process has the store open; bytes are read only of a file that SQLite has
+already refused. Not for: the content. Reading the header first and always was rejected: a closed descriptor of a store
+that the process has open cancels its locks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from hermes_state.engine import is_open
+from hermes_state.errors import Corrupt, NotAStore, StateError
+from maintenance.doctor.findings import Finding, Severity, command, copy_command, count
+
+HEADER_BYTES = 100
+MAGIC = b"SQLite format 3\x00"
+
+
+def identity_findings(path: Path) -> list[Finding]:
+    """What `os.lstat` says about the file and its folder."""
+    found = [*_beside(path)]
+    state = path.stat()
+    if path.is_symlink():
+        found.append(
+            Finding(
+                code="symlink",
+                severity=Severity.INFO,
+                object=str(path),
+                sentence=f"The store is a link to {os.path.realpath(path)}; its -wal and -shm lie there.",
+            )
+        )
+    mode = stat.S_IMODE(state.st_mode)
+    folder_mode = stat.S_IMODE(path.parent.stat().st_mode)
+    facts = {"mode": f"{mode:04o}", "folder_mode": f"{folder_mode:04o}", "uid": state.st_uid, "gid": state.st_gid}
+    if mode & 0o004 and folder_mode & 0o001:
+        found.append(
+            Finding(
+                code="readable_by_all",
+                severity=Severity.INFO,
+                object=str(path),
+                sentence=f"Every user of this machine can read the conversations (mode {mode:04o}); "
+                "modes are never changed here.",
+                facts=facts,
+            )
+        )
+    else:
+        found.append(
+            Finding(
+                code="permissions",
+                severity=Severity.OK,
+                object=str(path),
+                sentence=f"File mode {mode:04o}, folder mode {folder_mode:04o}; never changed here.",
+                facts=facts,
+            )
+        )
+    return found
+
+
+def refused_finding(path: Path, problem: StateError) -> Finding:
+    """Why SQLite does not open the file, from the error's class, the file's size and its first bytes."""
+    size = path.stat().st_size
+    facts = {
+        "bytes": size,
+        "sqlite_code": problem.sqlite_code,
+        "sqlite_extended": problem.sqlite_extended,
+        "said": problem.message,
+    }
+    if size == 0:
+        sentence = "The file is empty (0 bytes): its content was lost or is elsewhere. Do not start Hermes on it."
+        return _damage("empty_file", path, sentence, facts)
+    if isinstance(problem, Corrupt):
+        return _unreadable_schema(path, size, facts)
+    if not isinstance(problem, NotAStore):
+        return Finding(
+            code="cannot_open",
+            severity=Severity.WARNING,
+            object=str(path),
+            sentence=f"The store could not be opened, so nothing in it was checked. {problem.message}",
+            facts=facts,
+            next_command=command("locks", path) if problem.retryable else "",
+        )
+    head = _first_bytes(path)
+    if not any(head):
+        sentence = (
+            f"The first {len(head)} bytes are zero, so SQLite does not see a database; the rest of the "
+            f"{count(size, 'byte')} may still hold the rows."
+        )
+        return _damage("zeroed_header", path, sentence, facts)
+    if head.startswith(MAGIC):
+        return _damage("bad_header", path, "The file begins like an SQLite database, but its header is damaged.", facts)
+    return _damage("not_sqlite", path, "The file is not an SQLite database.", {**facts, "first_bytes": head[:16].hex()})
+
+
+def _unreadable_schema(path: Path, size: int, facts: Mapping[str, object]) -> Finding:
+    """The header is good and the schema is not: cut short, or its first pages are damaged."""
+    head = _first_bytes(path)
+    page_size = int.from_bytes(head[16:18], "big")
+    expected = int.from_bytes(head[28:32], "big") * (65536 if page_size == 1 else page_size)
+    if size < expected:
+        sentence = (
+            f"The file was cut: it has {count(size, 'byte')} and its header counts {expected:,}, so its schema "
+            "cannot be used."
+        )
+        return _damage("file_cut", path, sentence, {**facts, "expected_bytes": expected})
+    sentence = "The schema of the file cannot be read, so no table can be reached by SQL; the rows may still be there."
+    return _damage("schema_damaged", path, sentence, facts)
+
+
+def _damage(code: str, path: Path, sentence: str, facts: Mapping[str, object]) -> Finding:
+    return Finding(
+        code=code,
+        severity=Severity.DAMAGE,
+        object=str(path),
+        sentence=sentence,
+        facts=facts,
+        next_command=copy_command(path),
+    )
+
+
+def _first_bytes(path: Path) -> bytes:
+    """The header of a file that SQLite has refused; nothing of it is open in this process."""
+    if is_open(path):
+        return b""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.pread(descriptor, HEADER_BYTES, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _beside(path: Path) -> list[Finding]:
+    """What lies beside the store and belongs to its history."""
+    captures = sorted(path.parent.glob(f"{path.name}.retired-wal-*"))
+    kept = [folder for folder in captures if folder.is_dir() and not folder.name.endswith(".partial")]
+    cut = [folder for folder in captures if folder.name.endswith(".partial")]
+    found = []
+    if kept:
+        sentence = (
+            f"{count(len(kept), 'capture')} of lost WAL generations {'lies' if len(kept) == 1 else 'lie'} beside the "
+            "store; committed rows may be in there. Keep them (docs/recovery.md)."
+        )
+        facts = {"captures": [str(folder) for folder in kept], "unfinished": [str(folder) for folder in cut]}
+        found.append(
+            Finding(code="captures", severity=Severity.WARNING, object=str(kept[-1]), sentence=sentence, facts=facts)
+        )
+    elif cut:
+        found.append(
+            Finding(
+                code="unfinished_capture",
+                severity=Severity.WARNING,
+                object=str(cut[-1]),
+                sentence="A capture of a lost WAL generation was interrupted and may hold only part of it. Keep it.",
+                facts={"unfinished": [str(folder) for folder in cut]},
+            )
+        )
+    return found

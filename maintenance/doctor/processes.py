@@ -1,0 +1,197 @@
+"""The processes that have the store open: who, with how many descriptors, through which SQLite, and who is split off.
+
+Invariant: what could not be seen is a finding of its own; "nobody" is never said when something was hidden. Only reads
+of /proc. Not for: deciding whether a rewrite may run (`lockowners.verdict`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockowners import Holder, Process, Scan
+from maintenance.doctor.findings import Finding, Severity, command, count
+
+# The soft limit of open files from which on a process counts as close to running out.
+CLOSE_TO_LIMIT = 0.8
+_LIMIT_ROW = re.compile(r"^Max open files\s+(\d+|unlimited)", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Descriptors of one process; None where /proc does not let us see."""
+
+    # Descriptors in use.
+    used: int | None
+    # The soft limit (RLIMIT_NOFILE); None also for "unlimited".
+    limit: int | None
+    # Descriptors on the store's own files.
+    on_store: int | None
+
+    @property
+    def tight(self) -> bool:
+        """Whether the process is close to its limit."""
+        return self.used is not None and self.limit is not None and self.used >= CLOSE_TO_LIMIT * self.limit
+
+
+def split_findings(scan: Scan) -> list[Finding]:
+    """Processes that work on deleted or replaced files of this path: two generations of the store are in use."""
+    found = []
+    for holder in scan.holders:
+        if not holder.stale:
+            continue
+        gone = sorted({file.kind for file in holder.files if file.deleted})
+        facts = {**_process(holder.process), "deleted": gone}
+        sentence = (
+            f"PID {holder.process.pid} ({holder.process.command}) still works on a deleted or replaced "
+            f"{' and '.join(_FILE_WORDS[kind] for kind in gone) or 'file'} of this store: what it saves does not reach "
+            "the file that others see. Do not delete anything; stop it first, then the others."
+        )
+        found.append(
+            Finding(
+                code="lost_generation",
+                severity=Severity.WARNING,
+                object=f"PID {holder.process.pid}",
+                sentence=sentence,
+                facts=facts,
+                next_command=command("locks", scan.path),
+            )
+        )
+    return found
+
+
+_FILE_WORDS = {"main": "database file", "wal": "WAL", "shm": "WAL index", "journal": "journal"}
+
+
+def holder_findings(scan: Scan, *, proc_root: Path) -> list[Finding]:
+    """Everybody who has the store open, one finding each, and what was not visible."""
+    found = [_holder_finding(holder, scan, proc_root) for holder in scan.holders]
+    if not scan.holders:
+        seen = "No other process has the store open" if scan.complete else "No holder is visible from here"
+        found.append(
+            Finding(
+                code="no_holders",
+                severity=Severity.OK if scan.complete else Severity.INFO,
+                object=str(scan.path),
+                sentence=f"{seen}." if scan.complete else f"{seen}; {scan.not_visible or 'not all could be seen'}.",
+                facts={"method": scan.method, "complete": scan.complete},
+            )
+        )
+    elif not scan.complete:
+        found.append(
+            Finding(
+                code="holders_not_visible",
+                severity=Severity.INFO,
+                object=str(scan.path),
+                sentence=f"There may be more holders: {scan.not_visible or 'not all could be seen'}.",
+                facts={"method": scan.method, "complete": False},
+            )
+        )
+    return found
+
+
+def _holder_finding(holder: Holder, scan: Scan, proc_root: Path) -> Finding:
+    process = holder.process
+    budget = budget_of(proc_root, process.pid, scan.path)
+    library = sqlite_library(proc_root, process.pid)
+    facts = {
+        **_process(process),
+        "via": sorted(holder.via),
+        "files": [file.kind for file in holder.files],
+        "descriptors_on_store": budget.on_store,
+        "descriptors": budget.used,
+        "descriptor_limit": budget.limit,
+        "sqlite_library": library,
+        "sqlite_version": None,
+    }
+    words: list[str] = [process.role if process.role != "unknown" else "unknown program"]
+    if process.container:
+        words.append(f"in {process.container}")
+    if budget.on_store:
+        words.append(f"{count(budget.on_store, 'descriptor')} on the store")
+    words.append(f"SQLite from {library}, version unknown" if library else "SQLite unknown")
+    sentence = f"PID {process.pid} ({process.command}) of {process.user} has the store open: {', '.join(words)}."
+    if budget.tight:
+        sentence += f" It uses {budget.used:,} of {budget.limit:,} descriptors: I/O errors may be that."
+    return Finding(
+        code="descriptors_running_out" if budget.tight else "holder",
+        severity=Severity.WARNING if budget.tight else Severity.INFO,
+        object=f"PID {process.pid}",
+        sentence=sentence,
+        facts=facts,
+    )
+
+
+def own_budget_finding(path: Path, *, proc_root: Path) -> list[Finding]:
+    """This process' own descriptors: an I/O error of ours must not be taken for a damaged file."""
+    budget = budget_of(proc_root, "self", path)
+    if not budget.tight:
+        return []
+    return [
+        Finding(
+            code="own_descriptors_running_out",
+            severity=Severity.WARNING,
+            object="this process",
+            sentence=f"This process uses {budget.used:,} of {budget.limit:,} descriptors; raise the limit (ulimit -n).",
+            facts={"descriptors": budget.used, "descriptor_limit": budget.limit},
+        )
+    ]
+
+
+def budget_of(proc_root: Path, pid: int | str, path: Path) -> Budget:
+    """What /proc shows of a process' descriptors."""
+    folder = proc_root / str(pid)
+    try:
+        numbers = os.listdir(folder / "fd")
+    except OSError:
+        return Budget(used=None, limit=_limit(folder), on_store=None)
+    return Budget(used=len(numbers), limit=_limit(folder), on_store=_on_store(folder / "fd", numbers, path))
+
+
+def _limit(folder: Path) -> int | None:
+    try:
+        row = _LIMIT_ROW.search((folder / "limits").read_text())
+    except OSError:
+        return None
+    return int(row.group(1)) if row and row.group(1) != "unlimited" else None
+
+
+def _on_store(folder: Path, numbers: list[str], path: Path) -> int:
+    """Descriptors whose link names a file of the store, deleted ones included."""
+    names = {f"{path}{suffix}{gone}" for suffix in ("", "-wal", "-shm", "-journal") for gone in ("", " (deleted)")}
+    total = 0
+    for number in numbers:
+        try:
+            total += os.readlink(folder / number) in names
+        except OSError:
+            continue  # closed meanwhile
+    return total
+
+
+def sqlite_library(proc_root: Path, pid: int) -> str | None:
+    """The file that a process has SQLite from, as its memory map names it; its version is not knowable from there."""
+    try:
+        maps = (proc_root / str(pid) / "maps").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = (line.split(None, 5) for line in maps.splitlines())
+    paths = dict.fromkeys(parts[5] for parts in fields if len(parts) == 6 and parts[5].startswith("/"))
+    libraries = [path for path in paths if ".so" in path]
+    for wanted in ("libsqlite3", "/apsw/", "better_sqlite3", "_sqlite3"):
+        for path in libraries:
+            if wanted in path:
+                return path
+    return None
+
+
+def _process(process: Process) -> Mapping[str, object]:
+    return {
+        "pid": process.pid,
+        "user": process.user,
+        "role": process.role,
+        "command": process.command,
+        "container": process.container,
+    }

@@ -1,0 +1,68 @@
+"""An examination as lines for people and as one document for programs.
+
+Invariant: both say the same; a finding is one line that starts with how much it matters, and the last lines are the
+verdict and the one command to run next. Not for: finding anything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from maintenance.doctor.examine import Examination
+from maintenance.doctor.findings import Finding, Severity
+from maintenance.output.text import safe_text
+from maintenance.space.sizes import ObjectSize
+
+MARKS = {Severity.OK: "ok", Severity.INFO: "note", Severity.WARNING: "problem", Severity.DAMAGE: "DAMAGE"}
+_WIDTH = max(map(len, MARKS.values()))
+
+
+def lines(examination: Examination) -> Iterator[str]:
+    """The report for a terminal or a pipe."""
+    yield f"Store: {safe_text(str(examination.path))}"
+    for finding in examination.findings:
+        yield f"{MARKS[finding.severity]:<{_WIDTH}}  {safe_text(finding.sentence)}"
+    yield f"Verdict: {verdict_words(examination)}"
+    if examination.next_command:
+        yield f"Next: {examination.next_command}"
+
+
+def verdict_words(examination: Examination) -> str:
+    """The verdict, and which objects it is about."""
+    damaged = _objects(examination, Severity.DAMAGE, derived=False)
+    derived = _objects(examination, Severity.DAMAGE, derived=True)
+    problems = [finding for finding in examination.findings if finding.severity is Severity.WARNING]
+    parts = []
+    if damaged:
+        parts.append(f"damaged: {', '.join(damaged)}")
+    if derived:
+        parts.append(f"damaged search {'index' if len(derived) == 1 else 'indexes'}: {', '.join(derived)}")
+    if problems:
+        parts.append("1 problem" if len(problems) == 1 else f"{len(problems)} problems")
+    return "; ".join(parts) + "." if parts else "healthy."
+
+
+def document(examination: Examination) -> dict[str, Any]:
+    """The fields that docs/cli-json.md promises."""
+    return {
+        "store": str(examination.path),
+        "verdict": examination.verdict,
+        "exit_code": examination.exit_code,
+        "damaged_objects": _objects(examination, Severity.DAMAGE, derived=False),
+        "damaged_search_indexes": _objects(examination, Severity.DAMAGE, derived=True),
+        "next_command": examination.next_command or None,
+        "findings": [finding.document() for finding in examination.findings],
+        "sizes": [_size(item) for item in examination.objects] or None,
+    }
+
+
+def _size(item: ObjectSize) -> dict[str, Any]:
+    return {"name": item.name, "kind": item.kind, "bytes": item.bytes, "share": round(item.share, 4)}
+
+
+def _objects(examination: Examination, severity: Severity, *, derived: bool) -> list[str]:
+    found: list[Finding] = [
+        finding for finding in examination.findings if finding.severity is severity and finding.derived is derived
+    ]
+    return list(dict.fromkeys(finding.object for finding in found))

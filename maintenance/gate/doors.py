@@ -1,0 +1,245 @@
+"""The three ways to get a store: reading, online, exclusive.
+
+Invariant of `exclusive`, in this order: a scan that finds no holder; SQLite's exclusive lock; a second scan under the
+lock and the verdict of `lockowners`; the caller's work; the lock is released by closing. Nobody can come in between
+the second scan and the work, because SQLite keeps every other opener out. In rollback mode the exclusive lock is
+granted beside an idle holder, and only the scan sees that one: the second scan is what refuses.
+
+Not for: `--dry-run`, which only reads. One scan before the lock was rejected (a program may start after it), and so was
+one scan under the lock only (it would wait for the deadline to say what the first scan knows at once). A deadline that
+passes is the engine's `LockTimeout`, which logs one WARNING for each process that holds a lock of the writing kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from hermes_state.engine import NulRule, ReadStore, Store, open_exclusive, open_read, open_write
+from hermes_state.errors import LockTimeout, NotFound, StateError, StoreHeld
+from lockowners import Scan, holders, verdict
+from maintenance.gate import refusals
+from maintenance.gate.opened import Alone, Forced, Online, VacuumOnly
+from maintenance.gate.rows import GateRow, require_exclusive, require_online
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from maintenance.context import Context
+
+Scanner = Callable[[Path], Scan]
+
+LOCK_DEADLINE_SECONDS = 20.0
+
+
+@contextmanager
+def reading(
+    ctx: Context, *, nul_rule: NulRule = NulRule.NATIVE, search_modules: bool = True
+) -> Iterator[ReadStore]:
+    """A read-only store: no write lock, no checkpoint, whoever else has it open. Any verb may read."""
+    require_file(ctx.db)
+    with open_read(ctx.db, nul_rule=nul_rule, search_modules=search_modules, clock=ctx.clock) as store:
+        yield store
+
+
+@contextmanager
+def online(
+    ctx: Context,
+    verb: str,
+    *,
+    nul_rule: NulRule = NulRule.NATIVE,
+    deadline_seconds: float = LOCK_DEADLINE_SECONDS,
+    scanner: Scanner = holders,
+) -> Iterator[Online]:
+    """A store for bounded work beside others; refused only when somebody works on deleted files of it."""
+    row = require_online(verb)
+    require_file(ctx.db)
+    scan = scanner(ctx.db)
+    refuse_split(ctx, row, scan)
+    with open_write(
+        ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock
+    ) as store:
+        yield Online(store=store, scan=scan)
+
+
+def preflight(ctx: Context, verb: str, *, beside: bool, scanner: Scanner = holders) -> Scan:
+    """Refuse now what the door would refuse later, so that nobody answers a question in vain. Writes nothing."""
+    row = require_online(verb) if beside else require_exclusive(verb, force=False)
+    require_file(ctx.db)
+    scan = scanner(ctx.db)
+    refuse_split(ctx, row, scan)
+    if scan.holders and not beside:
+        raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
+    return scan
+
+
+@overload
+def exclusive(
+    ctx: Context,
+    verb: str,
+    *,
+    force: Literal[False] = False,
+    replaces_inode: bool = False,
+    nul_rule: NulRule = NulRule.NATIVE,
+    deadline_seconds: float = LOCK_DEADLINE_SECONDS,
+    scanner: Scanner = holders,
+) -> AbstractContextManager[Alone]: ...
+
+
+@overload
+def exclusive(
+    ctx: Context,
+    verb: str,
+    *,
+    force: bool,
+    replaces_inode: bool = False,
+    nul_rule: NulRule = NulRule.NATIVE,
+    deadline_seconds: float = LOCK_DEADLINE_SECONDS,
+    scanner: Scanner = holders,
+) -> AbstractContextManager[Alone | Forced]: ...
+
+
+def exclusive(
+    ctx: Context,
+    verb: str,
+    *,
+    force: bool = False,
+    replaces_inode: bool = False,
+    nul_rule: NulRule = NulRule.NATIVE,
+    deadline_seconds: float = LOCK_DEADLINE_SECONDS,
+    scanner: Scanner = holders,
+) -> AbstractContextManager[Any]:
+    """The store alone, or with `force` and beside holders a store that can only be vacuumed in place.
+
+    `replaces_inode` is for verbs that replace a file or all content: then no process may be hidden either.
+    """
+    row = require_exclusive(verb, force=force)
+    require_file(ctx.db)
+    return _exclusive(
+        ctx,
+        row,
+        force=force,
+        replaces_inode=replaces_inode,
+        nul_rule=nul_rule,
+        deadline_seconds=deadline_seconds,
+        scanner=scanner,
+    )
+
+
+@contextmanager
+def _exclusive(
+    ctx: Context,
+    row: GateRow,
+    *,
+    force: bool,
+    replaces_inode: bool,
+    nul_rule: NulRule,
+    deadline_seconds: float,
+    scanner: Scanner,
+) -> Iterator[Alone | Forced]:
+    scan = scanner(ctx.db)
+    refuse_split(ctx, row, scan)
+    if scan.holders and not force:
+        raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
+    with ExitStack() as stack:
+        opened = alone_or_refusal(
+            ctx,
+            row,
+            stack,
+            replaces_inode=replaces_inode,
+            nul_rule=nul_rule,
+            # With holders in sight there is nothing to wait for: one try shows whether they keep the lock from us.
+            deadline_seconds=0.1 if scan.holders else deadline_seconds,
+            scanner=scanner,
+        )
+        if isinstance(opened, Alone):
+            yield opened
+            return
+        if not force:
+            raise opened
+        yield forced(ctx, row, stack, nul_rule=nul_rule, deadline_seconds=deadline_seconds, scanner=scanner)
+
+
+def alone_or_refusal(
+    ctx: Context,
+    row: GateRow,
+    stack: ExitStack,
+    *,
+    replaces_inode: bool,
+    nul_rule: NulRule,
+    deadline_seconds: float,
+    scanner: Scanner,
+) -> Alone | StateError:
+    """The store with its exclusive lock held and verified until `stack` closes, or why not; then nothing stays open."""
+    with ExitStack() as own:
+        try:
+            store = own.enter_context(
+                open_exclusive(
+                    ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock
+                )
+            )
+        except (LockTimeout, StoreHeld) as refusal:
+            return refusal
+        scan = scanner(ctx.db)
+        refuse_split(ctx, row, scan)
+        found = verdict(scan, exclusive_obtained=True, replaces_inode=replaces_inode)
+        if not found.allowed:
+            notes = (refusals.ROLLBACK_NOTE,) if store.journal_mode != "wal" else ()
+            return refusals.not_proven(ctx.db, row, scan, found, profile=ctx.profile, notes=notes)
+        stack.push(own.pop_all())
+        return Alone(store=store, scan=scan, verdict=found)
+
+
+def forced(
+    ctx: Context,
+    row: GateRow,
+    stack: ExitStack,
+    *,
+    nul_rule: NulRule,
+    deadline_seconds: float,
+    scanner: Scanner,
+) -> Forced:
+    """A store in normal locking mode, for one VACUUM."""
+    scan = scanner(ctx.db)
+    refuse_split(ctx, row, scan)
+    store: Store = stack.enter_context(
+        open_write(ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock)
+    )
+    count = len(scan.holders)
+    others = "1 other process keeps" if count == 1 else f"{count} other processes keep" if count else "others may keep"
+    return Forced(
+        store=VacuumOnly(store),
+        scan=scan,
+        warning=(
+            f"--force: {others} {ctx.db} open, so only an in-place VACUUM runs. Others wait to write until it ends, "
+            "and hermes-agent may report that the database is locked."
+        ),
+    )
+
+
+def require_file(path: Path) -> None:
+    """A missing store is said as such; SQLite would create an empty one."""
+    if not path.exists():
+        raise NotFound(
+            f"There is no store at {path}.",
+            hint="Name the home with --home, the profile with --profile, or the file with --db.",
+            path=path,
+        )
+
+
+def refuse_split(ctx: Context, row: GateRow, scan: Scan) -> None:
+    """Nobody writes while a process still works on deleted files of the same path."""
+    if any(holder.stale for holder in scan.holders):
+        raise refusals.split(ctx.db, row, scan, profile=ctx.profile)
+
+
+def mode_notes(ctx: Context) -> tuple[str, ...]:
+    """What the journal mode hides from a scan."""
+    try:
+        with open_read(ctx.db, busy_seconds=0.2, search_modules=False, clock=ctx.clock) as store:
+            return () if store.journal_mode == "wal" else (refusals.ROLLBACK_NOTE,)
+    except LockTimeout:
+        # A holder keeps even readers out, so no holder is idle and there is nothing to add to its name.
+        return ()

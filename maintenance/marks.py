@@ -1,0 +1,145 @@
+"""Marks on sessions that a file has no column for, in `<db>.hermes-state.json` beside it.
+
+Invariant: a marks file is whole or not there: it is written to a private file, synced and put in place in one step, by
+one writer at a time. What we do not know in it is kept. One that cannot be read stops every verb that filters, because
+a pin that is not seen is a session deleted.
+
+Not for: what the file has a column for; that is set in the file. Marks are never stored in the foreign database itself:
+hermes-agent's own migrations and repairs would meet a table they do not know.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes_state.errors import MarksDamaged
+
+FORMAT = 1
+_MARKS = ("pinned", "archived")
+_HINT = "Restore the file from a backup, or move it away if its pins and archive marks may be lost."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """The marks of one store."""
+
+    path: Path  # the marks file, existing or not
+    pinned: frozenset[str] = frozenset()  # ids of sessions that every sweep keeps
+    archived: frozenset[str] = frozenset()  # ids of sessions hidden from listings
+
+
+def marks_path(db: Path) -> Path:
+    """The marks file of a store; one store has one, whatever link names it."""
+    real = db.resolve()
+    return real.with_name(f"{real.name}.hermes-state.json")
+
+
+def read_marks(db: Path) -> Marks:
+    """The marks of a store. MarksDamaged when the file is there and cannot be understood."""
+    path = marks_path(db)
+    document = _read(path)
+    sessions = document.get("sessions", {})
+    return Marks(
+        path=path,
+        **{mark: frozenset(key for key, marks in sessions.items() if marks.get(mark) is True) for mark in _MARKS},
+    )
+
+
+def set_mark(db: Path, ids: Iterable[str], mark: str, value: bool) -> int:
+    """Set or clear `pinned` or `archived`; returns how many sessions changed."""
+    return _change(db, {key: {mark: value} for key in ids})
+
+
+def forget_sessions(db: Path, ids: Iterable[str]) -> int:
+    """Drop the marks of deleted sessions; returns how many had any."""
+    return _change(db, {key: dict.fromkeys(_MARKS, False) for key in ids})
+
+
+def _change(db: Path, changes: dict[str, dict[str, bool]]) -> int:
+    path = marks_path(db)
+    if not changes or (not path.exists() and not any(any(marks.values()) for marks in changes.values())):
+        return 0
+    with _only_writer(path):
+        document = _read(path)
+        sessions = document.setdefault("sessions", {})
+        changed = 0
+        for key, marks in changes.items():
+            entry = dict(sessions.get(key, {}))
+            for mark, value in marks.items():
+                if value:
+                    entry[mark] = True
+                else:
+                    entry.pop(mark, None)
+            if entry != sessions.get(key, {}):
+                changed += 1
+                sessions[key] = entry
+            if not entry:
+                sessions.pop(key, None)
+        if changed:
+            _write(path, {**document, "format": FORMAT})
+    return changed
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise MarksDamaged(f"The marks file {path} cannot be read.", hint=_HINT, path=str(path)) from error
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MarksDamaged(f"The marks file {path} is not valid JSON.", hint=_HINT, path=str(path)) from error
+    sessions = document.get("sessions", {}) if isinstance(document, dict) else None
+    if not isinstance(sessions, dict) or not all(isinstance(marks, dict) for marks in sessions.values()):
+        raise MarksDamaged(f"The marks file {path} does not have the shape of one.", hint=_HINT, path=str(path))
+    if document.get("format", FORMAT) != FORMAT:
+        raise MarksDamaged(
+            f"The marks file {path} has format {document['format']!r}; this program knows {FORMAT}.",
+            hint="Use the release of hermes-state that wrote it.",
+            path=str(path),
+        )
+    return dict(document)
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    staged = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            json.dump(document, out, indent=1, sort_keys=True)
+            out.write("\n")
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(staged, path)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[None]:
+    """Hold the lock file of the marks. It stays: removing it would let two writers lock two different files."""
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,96 @@
+"""Figures of a store as text and as a document.
+
+Invariant: raw numbers for programs, human sizes for people. Not for: reading.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hermes_state.clock import Clock
+from maintenance.output.tables import Column, print_table
+from maintenance.output.text import human_bytes, human_time, rfc3339
+from maintenance.reading.store_stats import StoreStats
+
+
+def print_stats(stats: StoreStats, clock: Clock) -> None:
+    """Tables by source and by object, then the figures of the file."""
+    counts, sizes = stats.counts, stats.sizes
+    print_table(
+        ["source", Column("sessions", right=True), Column("messages", right=True)],
+        [[source, sessions, messages] for source, sessions, messages in counts.by_source],
+    )
+    click.echo()
+    archived, pinned = stats.archived, stats.pinned
+    lines = [
+        ("sessions", f"{counts.sessions} in {stats.conversations} conversations, {stats.delegates} of them delegates"),
+        ("messages", f"{counts.messages} rows"),
+        ("state", f"{counts.ended} ended, {counts.sessions - counts.ended} open, {archived} archived, {pinned} pinned"),
+        ("oldest", human_time(counts.oldest_started_at, clock)),
+        ("newest", human_time(counts.newest_activity_at, clock)),
+        ("file", f"{human_bytes(sizes.file_bytes)}, WAL {human_bytes(sizes.wal_bytes)}"),
+        ("free", f"{human_bytes(sizes.free_bytes)} in {sizes.free_pages} pages ({sizes.free_share:.1%})"),
+        ("schema", "not stated" if stats.schema_version is None else str(stats.schema_version)),
+    ]
+    if stats.unknown_tables:
+        lines.append(("unknown tables", ", ".join(stats.unknown_tables)))
+    if stats.search_bytes is not None:
+        share = stats.search_bytes / max(1, sizes.used_bytes)
+        lines.append(("search", f"{human_bytes(stats.search_bytes)} ({share:.0%} of the pages in use)"))
+    if stats.content is not None and stats.content.structured_messages:
+        size, again = stats.content.structured_bytes, stats.content.structured_repeated_bytes
+        count = stats.content.structured_messages
+        lines.append(
+            ("structured", f"{count} messages, {human_bytes(size)}, of which {human_bytes(again)} are repeats")
+        )
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        click.echo(f"{name:<{width}}  {text}")
+    if stats.objects is None:
+        click.echo("\nSizes by table and index: hermes sessions stats --sizes")
+        return
+    click.echo()
+    print_table(
+        ["object", "kind", Column("size", right=True), Column("share", right=True)],
+        [[item.name, item.kind, human_bytes(item.bytes), f"{item.share:.1%}"] for item in stats.objects],
+    )
+
+
+def stats_document(stats: StoreStats) -> dict[str, Any]:
+    """The fields of `--json`."""
+    counts = stats.counts
+    return {
+        "sessions": counts.sessions,
+        "conversations": stats.conversations,
+        "delegates": stats.delegates,
+        "messages": counts.messages,
+        "ended": counts.ended,
+        "open": counts.sessions - counts.ended,
+        "archived": stats.archived,
+        "pinned": stats.pinned,
+        "oldest_started_at": rfc3339(counts.oldest_started_at),
+        "newest_activity_at": rfc3339(counts.newest_activity_at),
+        "schema_version": stats.schema_version,
+        "unknown_tables": list(stats.unknown_tables),
+        "by_source": [
+            {"source": source, "sessions": sessions, "message_count": messages}
+            for source, sessions, messages in counts.by_source
+        ],
+        "size": stats.sizes.document(),
+        "search_bytes": stats.search_bytes,
+        "content": None
+        if stats.content is None
+        else {
+            "structured_messages": stats.content.structured_messages,
+            "structured_bytes": stats.content.structured_bytes,
+            "structured_repeated_bytes": stats.content.structured_repeated_bytes,
+        },
+        "objects": None
+        if stats.objects is None
+        else [
+            {"name": item.name, "kind": item.kind, "bytes": item.bytes, "share": round(item.share, 6)}
+            for item in stats.objects
+        ],
+    }

@@ -1,0 +1,95 @@
+"""The ledger lines of one run of a deleting verb.
+
+Invariant: before a transaction that deletes, a line with all its sessions is on the disk; so every delete that
+happened has a line, whatever is killed and when. A session that was named and stays after all gets a second line that
+says so. The last line of a run names no session; a run without one was interrupted, and its last delete may have
+happened or not: the store knows.
+
+Not for: the file's format (`maintenance.ledger`). A closing line for each transaction was rejected: it doubles the
+syncs and tells nothing that the rows in the store do not.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maintenance import ledger
+
+if TYPE_CHECKING:
+    from hermes_state.clock import Clock
+
+
+def new_run() -> str:
+    """A name for one run that no other run has."""
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Who deletes, and why; writes the lines."""
+
+    # The store.
+    db: Path
+    # The verb, as in `maintenance.verbs`.
+    verb: str
+    # Why, in words.
+    reason: str
+    # The filters as given.
+    filters: Mapping[str, Any]
+    # The only source of time.
+    clock: Clock
+    # The same for all lines of this run.
+    run: str = field(default_factory=new_run)
+
+    def before(self, sessions: Sequence[str], messages: int, *, note: str = "") -> None:
+        """These go in the transaction that begins next."""
+        self._line(f"{self.reason}; {note}" if note else self.reason, sessions, messages)
+
+    def kept(self, sessions: Sequence[str], reason: str) -> None:
+        """These were named by an earlier line and stay."""
+        self._line(f"kept: {reason}", sessions, 0)
+
+    def close(self, outcome: str) -> None:
+        """The run has ended."""
+        self._line(outcome, (), 0)
+
+    def _line(self, reason: str, sessions: Sequence[str], messages: int) -> None:
+        entry = ledger.new_entry(
+            verb=self.verb,
+            reason=reason,
+            filters=self.filters,
+            sessions=sessions,
+            messages=messages,
+            run=self.run,
+            now=self.clock.now(),
+        )
+        ledger.append(self.db, entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupted:
+    """A run that has no last line."""
+
+    # Its name.
+    run: str
+    # Its verb.
+    verb: str
+    # Every session that its lines name.
+    sessions: tuple[str, ...]
+
+
+def interrupted_runs(db: Path) -> tuple[Interrupted, ...]:
+    """Runs that were killed, or that go on right now in another process."""
+    open_runs: dict[str, tuple[str, dict[str, None]]] = {}
+    for line in ledger.read(db):
+        run, sessions = str(line.get("run", "")), line.get("sessions") or []
+        if not sessions:
+            open_runs.pop(run, None)
+            continue
+        _, named = open_runs.setdefault(run, (str(line.get("verb", "")), {}))
+        named.update(dict.fromkeys(map(str, sessions)))
+    return tuple(Interrupted(run=run, verb=verb, sessions=tuple(named)) for run, (verb, named) in open_runs.items())

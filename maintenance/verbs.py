@@ -1,0 +1,65 @@
+"""The one table of verbs: what the program can do, which file does it, and what access to a store it may get.
+
+Invariant: a verb that is not here does not exist: it has no help, no gate row and no command. The gate reads the access
+from here, the command line reads the module from here, and a test compares both with README and docs/cli-json.md.
+
+Not for: options or behaviour. Decorators that register a command on import were rejected: listing the verbs would then
+import every command.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Access(Enum):
+    """The most that a verb may ask the gate for."""
+
+    READ = "read"  # a read-only open: no write lock, no checkpoint, whoever else has the store open
+    ONLINE = "online"  # bounded write transactions beside other processes
+    EXCLUSIVE = "exclusive"  # SQLite's exclusive lock from before the verdict to the end
+    LOCAL = "local"  # no store at all
+
+
+class Verb(NamedTuple):
+    """One verb. A NamedTuple because a frozen dataclass would cost the start of every listing some milliseconds."""
+
+    module: str  # the module that exports `command`
+    access: Access  # the most that the gate gives it
+    help: str  # one imperative line for the list of verbs
+
+
+_COMMANDS = "maintenance.commands"
+
+VERBS: dict[str, Verb] = {
+    "sessions list": Verb(f"{_COMMANDS}.list", Access.READ, "List sessions, newest activity first."),
+    "sessions show": Verb(f"{_COMMANDS}.show", Access.READ, "Show one session: its facts, its lineage, its messages."),
+    "sessions stats": Verb(f"{_COMMANDS}.stats", Access.READ, "Count sessions and messages by source, with sizes."),
+    "sessions export": Verb(f"{_COMMANDS}.export", Access.READ, "Write sessions to a file, one JSON line each."),
+    "sessions prune": Verb(f"{_COMMANDS}.prune", Access.EXCLUSIVE, "Delete old ended sessions, return the space."),
+    "sessions archive": Verb(f"{_COMMANDS}.archive", Access.ONLINE, "Hide sessions without deleting them."),
+    "sessions delete": Verb(f"{_COMMANDS}.delete", Access.EXCLUSIVE, "Delete the named sessions with their delegates."),
+    "sessions rename": Verb(f"{_COMMANDS}.rename", Access.ONLINE, "Give a session another title."),
+    "sessions pin": Verb(f"{_COMMANDS}.pin", Access.ONLINE, "Protect sessions from prune and archive."),
+    "sessions unpin": Verb(f"{_COMMANDS}.unpin", Access.ONLINE, "Take that protection away."),
+    "sessions optimize": Verb(
+        f"{_COMMANDS}.optimize", Access.EXCLUSIVE, "Merge the search indexes and return free pages when that pays."
+    ),
+    "sessions optimize-storage": Verb(
+        f"{_COMMANDS}.optimize_storage", Access.EXCLUSIVE, "Convert the search indexes to the smaller layout."
+    ),
+    "doctor": Verb(f"{_COMMANDS}.doctor", Access.READ, "Check a store without changing it."),
+    "locks": Verb(f"{_COMMANDS}.locks", Access.READ, "Name every process that holds or blocks a store."),
+    "install-shim": Verb(f"{_COMMANDS}.install_shim", Access.LOCAL, "Make the `hermes` script this program's again."),
+}
+
+GROUPS: dict[str, str] = {"sessions": "List, export, shrink and delete the sessions of a store."}
+
+
+def verbs_of(group: str | None) -> dict[str, Verb]:
+    """The verbs of a group by their last word, or those outside any group."""
+    if group is None:
+        return {name: verb for name, verb in VERBS.items() if " " not in name}
+    prefix = f"{group} "
+    return {name.removeprefix(prefix): verb for name, verb in VERBS.items() if name.startswith(prefix)}

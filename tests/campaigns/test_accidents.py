@@ -1,0 +1,92 @@
+"""The measured accidents, with our engine on either side and a second real writer beside it.
+
+Each scene is one accident with seeded choices (who, when, how many rows, which file). At its end every row that any
+process was told is committed must be in the file, or in the capture that a named error points to; an accident that
+endangers rows must end in a named error of ours.
+
+The default suite plays each scene once; `./dev accidents` plays 200 seeded rounds (HERMES_CAMPAIGN_ROUNDS,
+HERMES_CAMPAIGN_SEED).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns import rarer_scenes
+from tests.campaigns.scenes import SCENES
+from tests.campaigns.stage import Stage, Verdict
+from tests.support import stores
+
+assert rarer_scenes  # registers its scenes
+
+
+def play(name: str, seed: int, folder: Path) -> tuple[Verdict, list[str]]:
+    """One scene; the second item says what is wrong, empty when all is well."""
+    folder.mkdir(parents=True)
+    stage = Stage(stores.unpack("0.19.0", folder / "state.db"))
+    try:
+        must_name = SCENES[name](stage, random.Random(seed))
+        verdict = stage.close()
+    finally:
+        stage.abandon()
+    problems = []
+    if verdict.lost:
+        problems.append(f"acknowledged and gone: {', '.join(verdict.lost)}")
+    if verdict.unnamed:
+        problems.append(f"errors without a name: {', '.join(verdict.unnamed)}")
+    if must_name and not verdict.named:
+        problems.append("no named error")
+    if verdict.integrity != "ok":
+        problems.append(f"pages: {verdict.integrity}")
+    return verdict, problems
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A place for many stores."""
+    yield tmp_path / "scenes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SCENES))
+def test_an_accident_loses_no_acknowledged_row_silently(name: str, folder: Path) -> None:
+    verdict, problems = play(name, 1, folder)
+
+    assert problems == [], "\n".join([name, *problems, *verdict.script])
+
+
+@pytest.mark.campaign
+def test_two_hundred_seeded_accidents_lose_no_acknowledged_row_silently(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = int(os.environ.get("HERMES_CAMPAIGN_ROUNDS", "200"))
+    first = int(os.environ.get("HERMES_CAMPAIGN_SEED", "1"))
+    names = sorted(SCENES)
+    played: Counter[str] = Counter()
+    captured: Counter[str] = Counter()
+    named: dict[str, Counter[str]] = {name: Counter() for name in names}
+    failures: list[str] = []
+    started = time.monotonic()
+    for number in range(rounds):
+        name, seed = names[number % len(names)], first + number
+        verdict, problems = play(name, seed, folder / str(number))
+        played[name] += 1
+        captured[name] += len(verdict.captured)
+        named[name].update(set(verdict.named))
+        if problems:
+            failures.append("\n".join([f"{name}, seed {seed}", *problems, *("  " + step for step in verdict.script)]))
+        shutil.rmtree(folder / str(number))
+    with capsys.disabled():
+        print(f"\naccidents: {rounds} rounds from seed {first}, {time.monotonic() - started:.0f} s, {len(failures)} failed")
+        for name in names:
+            errors = ", ".join(f"{error} {count}" for error, count in sorted(named[name].items())) or "none needed"
+            print(f"  {name:<72} {played[name]:>3} rounds, {captured[name]:>3} rows in captures; {errors}")
+    assert failures == [], "\n\n".join(failures)

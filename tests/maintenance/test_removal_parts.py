@@ -1,0 +1,145 @@
+"""The parts of removal by themselves: pacing, files, ledger runs, words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes_state.clock import FakeClock
+from hermes_state.engine import open_read, open_write
+from maintenance.marks import set_mark
+from maintenance.removal.describe import age_option, words
+from maintenance.removal.files import SessionFiles, longer_ids
+from maintenance.removal.pacing import ONLINE_LEAST_ROWS, ONLINE_ROWS, Pace
+from maintenance.removal.recheck import MarkedPins, Snapshot, Watch, newest_message
+from maintenance.removal.record import Record, interrupted_runs
+from maintenance.selection import AgeLimit, Filters
+from tests.maintenance.removal_stores import DAY, NOW, add_session, empty_store
+from tests.support.stores import StoreCopy
+
+# --- pacing ---------------------------------------------------------------------------------------------------
+
+
+def test_slow_transaction_makes_the_next_one_smaller_and_rests_twice_as_long(fake_clock: FakeClock) -> None:
+    pace = Pace.online()
+    before = fake_clock.monotonic()
+    pace.rest(fake_clock, waited_seconds=0.0, held_seconds=0.02)
+    assert pace.rows == 25
+    assert fake_clock.monotonic() - before == pytest.approx(0.04)
+
+
+def test_fast_transactions_grow_the_next_one_up_to_the_bound(fake_clock: FakeClock) -> None:
+    pace = Pace.online()
+    for _ in range(5):
+        pace.rest(fake_clock, waited_seconds=0.0, held_seconds=0.0001)
+    assert pace.rows == ONLINE_ROWS
+
+
+def test_waiting_for_the_lock_makes_the_rest_longer_but_never_more_than_a_second(fake_clock: FakeClock) -> None:
+    pace = Pace.online()
+    before = fake_clock.monotonic()
+    pace.rest(fake_clock, waited_seconds=0.3, held_seconds=0.01)
+    assert fake_clock.monotonic() - before == pytest.approx(0.32)
+    before = fake_clock.monotonic()
+    pace.rest(fake_clock, waited_seconds=5.0, held_seconds=5.0)
+    assert fake_clock.monotonic() - before == pytest.approx(1.0)
+    assert pace.rows == ONLINE_LEAST_ROWS
+
+
+def test_alone_there_is_nobody_to_rest_for(fake_clock: FakeClock) -> None:
+    pace = Pace.alone()
+    before = (pace.rows, fake_clock.monotonic())
+    pace.rest(fake_clock, waited_seconds=1.0, held_seconds=3.0)
+    assert (pace.rows, fake_clock.monotonic()) == before
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def test_files_of_a_session_are_those_whose_whole_name_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    own = {"a.json", "a.jsonl", "session_a.json", "request_dump_a_1.json"}
+    for name in (*own, "a.txt", "ab.json", "session_ab.json", "request_dump_a_b_1.json", "request_dump_ab_1.json"):
+        (folder / name).touch()
+    files = SessionFiles(tmp_path / "state.db")
+    assert {path.name for path in files.of("a", others=lambda key: ["a_b"])} == own
+    assert SessionFiles(tmp_path / "nowhere" / "state.db").of("a", others=lambda key: []) == []
+
+
+@pytest.mark.parametrize("key", ["", "../a", "a/b", "a\0b"])
+def test_id_that_cannot_be_part_of_a_name_has_no_files(tmp_path: Path, key: str) -> None:
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "a.json").touch()
+    assert SessionFiles(tmp_path / "state.db").of(key, others=lambda key: []) == []
+
+
+def test_longer_ids_are_those_that_go_on_after_an_underscore(store_copy: StoreCopy) -> None:
+    db = empty_store(store_copy())
+    for name in ("a", "a_", "a_b", "a_b_c", "ab", "a%b", "b_a"):
+        add_session(db, name, messages=0)
+    with open_read(db) as store:
+        assert set(longer_ids(store, "a")) == {"a_", "a_b", "a_b_c"}
+
+
+# --- ledger runs ----------------------------------------------------------------------------------------------
+
+
+def test_run_without_its_last_line_is_interrupted_and_names_its_sessions(tmp_path: Path, fake_clock: FakeClock) -> None:
+    db = tmp_path / "state.db"
+    killed = Record(db=db, verb="sessions prune", reason="old", filters={}, clock=fake_clock)
+    killed.before(["a", "b"], 4)
+    killed.kept(["b"], "b: it was used meanwhile")
+    done = Record(db=db, verb="sessions delete", reason="named", filters={}, clock=fake_clock)
+    done.before(["c"], 1)
+    done.close("finished")
+    (found,) = interrupted_runs(db)
+    assert (found.run, found.verb, found.sessions) == (killed.run, "sessions prune", ("a", "b"))
+    killed.close("settled")
+    assert interrupted_runs(db) == ()
+
+
+# --- what changes meanwhile -----------------------------------------------------------------------------------
+
+
+def test_pin_set_during_a_run_is_seen(tmp_path: Path) -> None:
+    db = tmp_path / "state.db"
+    pins = MarkedPins(db)
+    assert pins.now() == frozenset()
+    set_mark(db, ["a"], "pinned", True)
+    assert pins.now() == {"a"}
+    set_mark(db, ["b"], "pinned", True)
+    assert pins.now() == {"a", "b"}
+
+
+def test_watch_sees_a_new_message_whatever_time_it_carries(store_copy: StoreCopy) -> None:
+    db = empty_store(store_copy())
+    add_session(db, "one")
+    with open_write(db, foreign=True) as store:
+        snapshot = Snapshot(
+            facts={}, newest_message=newest_message(store), children={}, pinned_too=False
+        )
+        watch = Watch(db, snapshot)
+        assert watch.written(store) == set()
+        with store.transaction() as tx:
+            tx.execute("INSERT INTO messages (session_id, role, content, timestamp) VALUES ('one', 'user', 'x', -1)")
+        assert watch.written(store) == {"one"}
+        assert watch.written(store) == {"one"}
+
+
+# --- words ----------------------------------------------------------------------------------------------------
+
+
+def test_filters_are_said_as_a_person_would_and_their_age_can_be_repeated() -> None:
+    filters = Filters(
+        older_than=AgeLimit(default=90 * DAY, by_source={"cron": 7 * DAY}), sources=("cron", "cli"), min_messages=3,
+        before=NOW, include_pinned=True,
+    )
+    assert words(filters) == (
+        "ended; last activity longer ago than 90 d, cron 7 d; last activity before 2027-01-15T08:00:00.000Z; "
+        "sources cron, cli; min messages 3; not archived; pinned ones too"
+    )
+    assert age_option(filters) == " --older-than 90d,cron=7d"
+    assert age_option(Filters(older_than=AgeLimit(default=90.0))) == " --older-than 90s"
+    assert age_option(Filters()) == ""

@@ -1,0 +1,199 @@
+"""What every verb owes: help with an example, its access, a README row, a JSON description, exit statuses."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from maintenance.verbs import VERBS, Access
+from tests.support.children import PROJECT
+
+DOCUMENT = PROJECT / "docs" / "cli-json.md"
+STORE_OPTIONS = {"home", "profile", "db", "as_json"}
+CHANGING = [name for name, verb in VERBS.items() if verb.access is not Access.READ]
+
+# How to run each verb on the fixture so that it prints a document. {session} is the id of one of its sessions.
+CALLS: dict[str, str] = {
+    "sessions list": "",
+    "sessions show": "{session}",
+    "sessions stats": "",
+    "sessions export": "{out} --source cli",
+    "sessions prune": "--dry-run",
+    "sessions archive": "--older-than 1 --dry-run",
+    "sessions delete": "{session} --dry-run",
+    "sessions rename": "{session} another title",
+    "sessions pin": "{session}",
+    "sessions unpin": "{session}",
+    "sessions optimize": "",
+    "sessions optimize-storage": "--dry-run",
+    "doctor": "",
+    "locks": "",
+    "install-shim": "--dry-run",
+}
+# Calls whose documents have other fields than the ones above.
+OTHER_CALLS = [
+    ("sessions prune", "--yes --allow-large"),
+    ("sessions delete", "{session} --yes"),
+    ("sessions export", "{out} --source cli --dry-run"),
+    ("sessions archive", "--older-than 1 --yes"),
+    ("sessions rename", "{session} a title --dry-run"),
+    ("sessions show", "{session} --all"),
+    ("sessions stats", "--sizes"),
+    ("sessions optimize", "--dry-run"),
+    ("sessions optimize-storage", ""),
+    ("doctor", "--sizes"),
+]
+
+
+def command_of(name: str) -> click.Command:
+    command = import_module(VERBS[name].module).command
+    assert isinstance(command, click.Command)
+    return command
+
+
+@cache
+def sections() -> dict[str, dict[str, str]]:
+    """The tables of docs/cli-json.md: verb -> field -> meaning."""
+    found: dict[str, dict[str, str]] = {}
+    for part in re.split(r"^## ", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        title, _, body = part.partition("\n")
+        rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", body, flags=re.MULTILINE)
+        found[title.strip().strip("`")] = dict(rows)
+    return found
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_says_what_it_changes_locks_and_leaves_with_an_example_and_exits(name: str) -> None:
+    command = command_of(name)
+    text = command.help or ""
+    assert text.partition("\n")[0].endswith("."), "help begins with one imperative line"
+    for word in ("hange", "ock", "Example", "Exit"):
+        assert word in text, f"the help of {name} does not say {word!r}"
+    assert f"{name}" in text.partition("Example")[2], f"the example of {name} does not use it"
+    assert all(option.help for option in command.params if isinstance(option, click.Option))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_takes_the_four_options(name: str) -> None:
+    options = {param.name for param in command_of(name).params}
+    assert options >= ({"as_json"} if VERBS[name].access is Access.LOCAL else STORE_OPTIONS)
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_every_verb_that_changes_something_has_a_dry_run(name: str) -> None:
+    assert "dry_run" in {param.name for param in command_of(name).params}
+
+
+@pytest.mark.parametrize("name", ["sessions prune", "sessions delete", "sessions archive"])
+def test_verbs_that_ask_can_be_told_yes(name: str) -> None:
+    assert "yes" in {param.name for param in command_of(name).params}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_has_a_row_at_the_gate(name: str) -> None:
+    from maintenance.gate.rows import row_of
+
+    row, access = row_of(name), VERBS[name].access
+    assert row.exclusive is (access is Access.EXCLUSIVE)
+    if access in (Access.READ, Access.LOCAL):
+        assert not (row.online or row.exclusive or row.forced)
+
+
+def test_the_gates_exceptions_are_verbs() -> None:
+    from maintenance.gate.rows import ALSO_FORCED, ALSO_ONLINE
+
+    assert set(VERBS) >= ALSO_FORCED | ALSO_ONLINE
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_has_a_readme_row(name: str) -> None:
+    assert re.search(rf"^\| .*`(hermes |hermes-state )?{name}[ `]", (PROJECT / "README.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_has_a_json_description(name: str) -> None:
+    assert sections().get(name), f"docs/cli-json.md has no table of fields under `## {name}`"
+
+
+def test_json_descriptions_name_verbs_only() -> None:
+    assert [title for title in sections() if title not in (*VERBS, "Errors", "Common objects")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "arguments"), [*CALLS.items(), *OTHER_CALLS])
+def test_the_document_has_the_promised_fields_and_no_others(
+    name: str, arguments: str, run_cli, store_copy, tmp_path: Path
+) -> None:
+    store_copy("0.19.0")
+    if "{session}" in arguments:
+        listed = run_cli("sessions", "list", "--json").json
+        arguments = arguments.replace("{session}", listed["sessions"][0]["id"])
+    words = arguments.replace("{out}", str(tmp_path / "out.jsonl")).split()
+    ran = run_cli(*name.split(), *words, "--json")
+    assert ran.exit_code in (0, 3), ran.stderr
+    promised = sections()[name]
+    missing, unknown = compare(ran.json, promised)
+    assert (missing, unknown) == ([], [])
+
+
+def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Promised fields that are not there (but for `Only …` ones), and top-level fields that nobody promised."""
+    missing = [
+        field for field, meaning in promised.items()
+        if not meaning.startswith("Only ") and not present(document, re.findall(r"[\w-]+|\[\]", field))
+    ]
+    return missing, [key for key in document if not any(re.match(rf"{re.escape(key)}\b", field) for field in promised)]
+
+
+def present(document: Any, path: list[str]) -> bool:
+    """Whether the path leads somewhere. Empty lists and nulls on the way say nothing, so they pass."""
+    for step in path:
+        if document is None or document == [] or document == {}:
+            return True
+        if step == "[]":
+            document = document[0]
+        elif not isinstance(document, dict) or step not in document:
+            return False
+        else:
+            document = document[step]
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VERBS)
+def test_wrong_options_exit_2_with_one_json_object(name: str, run_cli) -> None:
+    ran = run_cli(*name.split(), "--no-such-option", "--json")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.json_error["error"]["code"] == "usage"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access is not Access.LOCAL])
+def test_a_missing_store_exits_1_and_creates_nothing(name: str, run_cli, tmp_path: Path) -> None:
+    missing = tmp_path / "empty" / "state.db"
+    missing.parent.mkdir()
+    words = [word.format(session="x", out=tmp_path / "out.jsonl") for word in CALLS[name].split()]
+    ran = run_cli(*name.split(), *words, "--db", missing, "--json")
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    error = ran.json_error["error"]
+    assert (error["code"], error["message"]) == ("not_found", f"There is no store at {missing}.")
+    assert list(missing.parent.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access is not Access.LOCAL])
+def test_a_file_that_is_no_store_exits_65(name: str, run_cli, tmp_path: Path) -> None:
+    if name == "locks":
+        return  # it does not open the file
+    text = tmp_path / "notes.db"
+    text.write_text("not a database at all, but long enough to look at\n" * 100)
+    words = [word.format(session="x", out=tmp_path / "out.jsonl") for word in CALLS[name].split()]
+    ran = run_cli(*name.split(), *words, "--db", text)
+    assert ran.exit_code == 65, (ran.stdout, ran.stderr)
+    assert text.read_text().startswith("not a database")

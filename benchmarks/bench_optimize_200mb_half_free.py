@@ -19,14 +19,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import optimizing, runner
-from benchmarks.store import Recipe, facts
+from benchmarks.store import facts
 
 WORK, TOTAL, SIZE = 1.0, 3.0, 1.02
 
 
 def main() -> None:
     chosen = runner.options(__doc__ or "", rounds=7)
-    recipe = Recipe(megabytes=max(2, 200 * chosen.scale // 100), free_share=0.5)
+    recipe = runner.recipe(chosen, megabytes=200, free_share=0.5)
     with runner.fresh_store(recipe) as db:
         shape = facts(db)
     sizes = optimizing.Sizes()

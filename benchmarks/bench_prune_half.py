@@ -30,7 +30,7 @@ TARGET = 1.0
 
 def main() -> None:
     chosen = runner.options(__doc__ or "", rounds=5)
-    recipe = Recipe(megabytes=max(2, 100 * chosen.scale // 100))
+    recipe = runner.recipe(chosen, megabytes=100, messages=40)
     with runner.fresh_store(recipe) as db:
         shape, cut = facts(db), cutoff(db)
         floor_delete(db, cut)

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import runner
-from benchmarks.store import Recipe, facts, made
+from benchmarks.store import facts, made
 
 TARGET = 0.5
 FLOOR = (
@@ -31,7 +31,7 @@ FLOOR = (
 def main() -> None:
     chosen = runner.options(__doc__ or "", rounds=20)
     peer = runner.peer()
-    recipe = Recipe(megabytes=max(2, 20 * chosen.scale // 100))
+    recipe = runner.recipe(chosen, megabytes=20, messages=20)
     with tempfile.TemporaryDirectory(prefix="hermes-bench-") as folder:
         homes = {}
         for side in ("ours", "peer"):

@@ -121,6 +121,12 @@ def theirs(*arguments: str, home: Path) -> None:
         raise SystemExit(f"hermes {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
 
 
+def recipe(chosen: Options, *, megabytes: int, messages: int = 100, free_share: float = 0.0) -> store.Recipe:
+    """The store of a question at the chosen scale; a small one gets short sessions, so that it still has many."""
+    size = max(2, megabytes * chosen.scale // 100)
+    return store.Recipe(megabytes=size, free_share=free_share, messages=messages if size >= 20 else 5)
+
+
 @contextmanager
 def fresh_store(recipe: store.Recipe) -> Iterator[Path]:
     """A private home with a new copy of the recipe's store, on the disk before anything is timed."""

@@ -7,8 +7,11 @@ scan could not see is always said. Not for: finding holders (`lockowners`).
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from lockowners import Holder, Process, Scan
+if TYPE_CHECKING:
+    from lockowners import Holder, Process, Scan
+
 
 MAX_COMMAND_WIDTH = 100
 

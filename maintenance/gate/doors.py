@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hermes_state.engine import NulRule, ReadStore, Store, open_exclusive, open_read, open_write
 from hermes_state.errors import LockTimeout, NotFound, StateError, StoreHeld
-from lockowners import Scan, holders, verdict
 from maintenance.gate import refusals
 from maintenance.gate.opened import Alone, Forced, Online, VacuumOnly
 from maintenance.gate.rows import GateRow, require_exclusive, require_online
@@ -27,9 +26,11 @@ from maintenance.gate.rows import GateRow, require_exclusive, require_online
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from hermes_state.engine import StoreDescriptors
+    from lockowners import Scan
     from maintenance.context import Context
 
-Scanner = Callable[[Path], Scan]
+Scanner = Callable[[Path], "Scan"]
 
 LOCK_DEADLINE_SECONDS = 20.0
 
@@ -51,12 +52,12 @@ def online(
     *,
     nul_rule: NulRule = NulRule.NATIVE,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
-    scanner: Scanner = holders,
+    scanner: Scanner | None = None,
 ) -> Iterator[Online]:
     """A store for bounded work beside others; refused only when somebody works on deleted files of it."""
     row = require_online(verb)
     require_file(ctx.db)
-    scan = scanner(ctx.db)
+    scan = (scanner or look)(ctx.db)
     refuse_split(ctx, row, scan)
     with open_write(
         ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock
@@ -64,11 +65,11 @@ def online(
         yield Online(store=store, scan=scan)
 
 
-def preflight(ctx: Context, verb: str, *, beside: bool, scanner: Scanner = holders) -> Scan:
+def preflight(ctx: Context, verb: str, *, beside: bool, scanner: Scanner | None = None) -> Scan:
     """Refuse now what the door would refuse later, so that nobody answers a question in vain. Writes nothing."""
     row = require_online(verb) if beside else require_exclusive(verb, force=False)
     require_file(ctx.db)
-    scan = scanner(ctx.db)
+    scan = (scanner or look)(ctx.db)
     refuse_split(ctx, row, scan)
     if scan.holders and not beside:
         raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
@@ -84,7 +85,7 @@ def exclusive(
     replaces_inode: bool = False,
     nul_rule: NulRule = NulRule.NATIVE,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
-    scanner: Scanner = holders,
+    scanner: Scanner | None = None,
 ) -> AbstractContextManager[Alone]: ...
 
 
@@ -97,7 +98,7 @@ def exclusive(
     replaces_inode: bool = False,
     nul_rule: NulRule = NulRule.NATIVE,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
-    scanner: Scanner = holders,
+    scanner: Scanner | None = None,
 ) -> AbstractContextManager[Alone | Forced]: ...
 
 
@@ -109,7 +110,7 @@ def exclusive(
     replaces_inode: bool = False,
     nul_rule: NulRule = NulRule.NATIVE,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
-    scanner: Scanner = holders,
+    scanner: Scanner | None = None,
 ) -> AbstractContextManager[Any]:
     """The store alone, or with `force` and beside holders a store that can only be vacuumed in place.
 
@@ -137,9 +138,9 @@ def _exclusive(
     replaces_inode: bool,
     nul_rule: NulRule,
     deadline_seconds: float,
-    scanner: Scanner,
+    scanner: Scanner | None,
 ) -> Iterator[Alone | Forced]:
-    scan = scanner(ctx.db)
+    scan = (scanner or look)(ctx.db)
     refuse_split(ctx, row, scan)
     if scan.holders and not force:
         raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
@@ -170,7 +171,7 @@ def alone_or_refusal(
     replaces_inode: bool,
     nul_rule: NulRule,
     deadline_seconds: float,
-    scanner: Scanner,
+    scanner: Scanner | None,
 ) -> Alone | StateError:
     """The store with its exclusive lock held and verified until `stack` closes, or why not; then nothing stays open."""
     with ExitStack() as own:
@@ -182,7 +183,9 @@ def alone_or_refusal(
             )
         except (LockTimeout, StoreHeld) as refusal:
             return refusal
-        scan = scanner(ctx.db)
+        from lockowners import verdict
+
+        scan = scanner(ctx.db) if scanner else look(ctx.db, store.descriptors)
         refuse_split(ctx, row, scan)
         found = verdict(scan, exclusive_obtained=True, replaces_inode=replaces_inode)
         if not found.allowed:
@@ -199,10 +202,10 @@ def forced(
     *,
     nul_rule: NulRule,
     deadline_seconds: float,
-    scanner: Scanner,
+    scanner: Scanner | None,
 ) -> Forced:
     """A store in normal locking mode, for one VACUUM."""
-    scan = scanner(ctx.db)
+    scan = (scanner or look)(ctx.db)
     refuse_split(ctx, row, scan)
     store: Store = stack.enter_context(
         open_write(ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock)
@@ -217,6 +220,17 @@ def forced(
             "and hermes-agent may report that the database is locked."
         ),
     )
+
+
+def look(path: Path, alone: StoreDescriptors | None = None) -> Scan:
+    """Who has the store open. `alone`: SQLite's own descriptors, once this process has the exclusive lock.
+
+    With them the kernel is also asked whether any other open file of the store exists at all, by a file lease: that
+    sees what the tables of other processes hide. The import is here because listing sessions needs none of it.
+    """
+    from lockowners import holders
+
+    return holders(path, descriptors=alone, ask_lease=alone is not None)
 
 
 def require_file(path: Path) -> None:

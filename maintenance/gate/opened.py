@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_state.engine import ExclusiveStore, Store
-from lockowners import Scan, Verdict
+
+if TYPE_CHECKING:
+    from lockowners import Scan, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

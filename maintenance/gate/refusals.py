@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_state.errors import GenerationLost, StoreHeld
-from lockowners import Scan, Verdict
 from maintenance.gate.advice import holder_lines
 from maintenance.gate.rows import GateRow
+
+if TYPE_CHECKING:
+    from lockowners import Scan, Verdict
 
 ROLLBACK_NOTE = (
     "The store is in rollback mode: a program that has it open and is idle holds no lock there, so only the scan of "

@@ -23,11 +23,11 @@ import apsw
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors, identity_of
-from hermes_state.engine.generation import user_sentence
-from hermes_state.engine.link import Link, close_parked, second_sqlite
+from hermes_state.engine.link import Link, lock_lost
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock, own_lock
+from hermes_state.engine.parking import LIVE, close_parked, second_sqlite
 from hermes_state.engine.pragmas import read_pragma, set_pragma
-from hermes_state.engine.stale import refuse_stale_holders
+from hermes_state.engine.stale import refuse_other_sidecars, refuse_stale_holders
 from hermes_state.engine.store import ExclusiveStore, Store
 from hermes_state.engine.tokenizers import NulRule, register
 from hermes_state.engine.translate import translate, translated
@@ -36,7 +36,6 @@ from hermes_state.errors import (
     CannotOpen,
     ForeignStore,
     ForkedConnection,
-    GenerationLost,
     InvalidInput,
     IOFailure,
     NotAStore,
@@ -118,7 +117,7 @@ def open_write(
         return open_write(real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock)
 
     ready = _ready_for_writing(store, foreign, again)
-    _refuse_other_sidecars(ready, wait)
+    refuse_other_sidecars(ready, wait)
     return ready
 
 
@@ -134,9 +133,12 @@ def open_exclusive(
     def prepare(connection: apsw.Connection) -> None:
         set_pragma(connection, real, "locking_mode", "exclusive")
         _prepare_writer(connection, real, nul_rule)
-        _take_exclusive(connection, real, wait)
+        connection.execute("BEGIN EXCLUSIVE").fetchall()
+        connection.execute("COMMIT").fetchall()
 
-    connection, descriptors, mode, _alone = _connect(real, apsw.SQLITE_OPEN_READWRITE, wait, prepare)
+    connection, descriptors, mode, _alone = _connect(
+        real, apsw.SQLITE_OPEN_READWRITE, wait, prepare, wanted="exclusive"
+    )
     if descriptors.main is not None and own_lock(descriptors.main, SHARED_FIRST) in ("read", "none"):
         connection.close(True)
         raise PragmaRefused(
@@ -182,59 +184,87 @@ def copy_onto(source: Path, connection: apsw.Connection, path: Path) -> None:
 
 
 def _connect(
-    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None]
+    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None], *, wanted: str = "read"
 ) -> tuple[apsw.Connection, StoreDescriptors, str, bool]:
     """Open, prepare, read once, and find SQLite's own descriptors.
 
     The last item is True when this open was the first of a WAL store, so that SQLite had to rebuild the WAL index.
     """
-    with REGISTRY.lock:
-        if identity_of(path) in REGISTRY.inherited:
-            raise ForkedConnection(
-                f"{path} was open in the process that this one (PID {os.getpid()}) was forked from; SQLite's lock "
-                "table was copied and cannot be trusted here.",
-                hint="Start the child with exec (spawn), or fork before the store is opened.",
-                path=path, opened_by_pid=os.getppid(),
-            )
-        close_parked()
+    tries = 0
+    while True:
+        # Each try is short, and nobody waits while holding the registry: another thread's COMMIT needs it.
         try:
-            strangers = REGISTRY.strangers(path)
-        except OSError as error:
-            raise _unseen_descriptors(path, error) from error
-        if strangers:
-            raise second_sqlite(path, strangers, "not opened")
-        already_open = identity_of(path) in REGISTRY.identities()
-        try:
-            connection = apsw.Connection(str(path), flags=flags)
-        except apsw.Error as error:
-            raise translate(error, path, "opening") from error
-        try:
-            connection.set_busy_handler(wait)
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            prepare(connection)
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            mode = str(read_pragma(connection, "journal_mode"))
+            with REGISTRY.lock:
+                return _try_to_connect(path, flags, wait, prepare)
         except apsw.BusyError as error:
-            connection.close(True)
-            raise lock_timeout(path, None, wait.waited, cause=error) from error
-        except apsw.Error as error:
-            problem = translate(error, path, "opening", system_errno=connection.system_errno)
-            connection.close(True)
-            raise problem from error
-        except BaseException:
-            connection.close(True)
-            raise
-        try:
-            descriptors = REGISTRY.adopt(path, connection)
-        except OSError as error:
-            connection.close(True)
-            raise _unseen_descriptors(path, error) from error
+            if not wait.nap(tries):
+                raise lock_timeout(path, None, wait.waited, cause=error, wanted=wanted) from error
+            tries += 1
+
+
+def _try_to_connect(
+    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None]
+) -> tuple[apsw.Connection, StoreDescriptors, str, bool]:
+    already_open = _refuse_unsafe_process(path)
+    try:
+        connection = apsw.Connection(str(path), flags=flags)
+    except apsw.Error as error:
+        raise translate(error, path, "opening") from error
+    try:
+        connection.set_busy_handler(None)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        prepare(connection)
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        mode = str(read_pragma(connection, "journal_mode"))
+        descriptors = REGISTRY.adopt(path, connection)
+        connection.set_busy_handler(wait)
+    except apsw.BusyError:
+        connection.close(True)
+        raise
+    except apsw.Error as error:
+        problem = translate(error, path, "opening", system_errno=connection.system_errno)
+        connection.close(True)
+        raise problem from error
+    except OSError as error:
+        connection.close(True)
+        raise _unseen_descriptors(path, error) from error
+    except BaseException:
+        connection.close(True)
+        raise
     alone = descriptors.shm is not None and others_lock(descriptors.shm, WAL_ALIVE_BYTE) is False
     if alone and own_lock(descriptors.shm or 0, WAL_ALIVE_BYTE) == "none":
         # A reader that may not lock the WAL index (read-only folder, nobody else there): SQLite works on a private copy
         # of the index and verifies it at each read. There is no lock to lose, and the file on disk says nothing.
         descriptors = replace(descriptors, shm=None)
     return connection, descriptors, mode, mode == "wal" and alone and not already_open
+
+
+def _refuse_unsafe_process(path: Path) -> bool:
+    """Raise when a connection to `path` in this process could not rely on its locks; True when one is open already."""
+    identity = identity_of(path)
+    if identity in REGISTRY.inherited:
+        raise ForkedConnection(
+            f"{path} was open in the process that this one (PID {os.getpid()}) was forked from; SQLite's lock "
+            "table was copied and cannot be trusted here.",
+            hint="Start the child with exec (spawn), or fork before the store is opened.",
+            path=path, opened_by_pid=os.getppid(),
+        )
+    close_parked()
+    try:
+        strangers = REGISTRY.strangers(path)
+    except OSError as error:
+        raise _unseen_descriptors(path, error) from error
+    if strangers:
+        raise second_sqlite(path, strangers, "not opened")
+    for link in [link for link in list(LIVE) if link.path == path]:
+        which = link.lost_lock()
+        if which:
+            REGISTRY.distrust(link.token)
+            raise lock_lost(path, which, committed=False)
+    if REGISTRY.distrusted(identity):
+        which = "the locks of another connection of this process, which is not closed yet,"
+        raise lock_lost(path, which, committed=False)
+    return identity in REGISTRY.identities()
 
 
 def _unseen_descriptors(path: Path, error: OSError) -> IOFailure:
@@ -289,51 +319,6 @@ def _prepare_writer(connection: apsw.Connection, path: Path, nul_rule: NulRule) 
     register(connection, nul_rule)
     set_pragma(connection, path, "foreign_keys", 1)
     set_pragma(connection, path, "recursive_triggers", 0)
-
-
-def _take_exclusive(connection: apsw.Connection, path: Path, wait: BusyWait) -> None:
-    """Take the lock. SQLite does not call the busy handler for it, so the tries are ours."""
-    tries = 0
-    while True:
-        try:
-            connection.execute("BEGIN EXCLUSIVE").fetchall()
-            connection.execute("COMMIT").fetchall()
-            return
-        except apsw.BusyError as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK").fetchall()
-            if not wait.nap(tries):
-                raise lock_timeout(path, None, wait.waited, cause=error, wanted="exclusive") from error
-            tries += 1
-
-
-def _refuse_other_sidecars(store: Store, wait: BusyWait) -> None:
-    """Raise when another process is at work on the same database file with another -wal and -shm than ours.
-
-    Such as through a second name of the file (hard link, a bind mount of the file alone), or unlinked sidecars. A
-    process that is just opening looks the same for a moment, so this is asked again for up to a second.
-    """
-    main, shm = store.descriptors.main, store.descriptors.shm
-    if store.journal_mode != "wal" or main is None or shm is None:
-        return
-    wait.arm(1.0)
-    tries = 0
-    while others_lock(main, SHARED_FIRST) and not others_lock(shm, WAL_ALIVE_BYTE):
-        if wait.nap(tries):
-            tries += 1
-            continue
-        path = store.path
-        store.close()
-        detail = (
-            f"Another process has the same database file as {path} open, but not its -wal and -shm: it uses another "
-            "name of the file, or unlinked sidecars."
-        )
-        raise GenerationLost(
-            f"{user_sentence()} {detail}",
-            hint=f"Run `hermes locks --db {path}` and stop what it names, then repeat.",
-            path=path, lost=("wal",), capture=None, committed=False,
-            user_sentence=user_sentence(), operator_detail=detail,
-        )
 
 
 def _ready_for_writing(

@@ -110,6 +110,7 @@ class Registry:
         self._own: dict[int, Identity] = {}
         self._open: dict[int, tuple[Identity, ...]] = {}  # token -> identities of main, -wal, -shm
         self._writing: set[int] = set()  # tokens of stores that may have the write lock now
+        self._distrusted: set[int] = set()  # tokens of stores that lost their locks and are not closed yet
         self.writes = 0  # how often a store of this process went for the write lock
         self._next_token = 0
         self._counted = -1  # number of descriptors at the last look for strangers; -1 when the kernel does not count
@@ -203,17 +204,30 @@ class Registry:
         with self.lock:
             return any(wanted.intersection(self._open.get(token, ())) for token in self._writing)
 
+    def distrust(self, token: int) -> None:
+        """The store with this token may have lost its locks; until it has left, its file is not opened again."""
+        with self.lock:
+            if token in self._open:
+                self._distrusted.add(token)
+
+    def distrusted(self, identity: Identity | None) -> bool:
+        """True while a store of this process that lost its locks still has this file open."""
+        with self.lock:
+            return any(identity in self._open.get(token, ()) for token in self._distrusted)
+
     def leave(self, token: int) -> None:
         """The store with this token has been closed."""
         with self.lock:
             self._open.pop(token, None)
             self._writing.discard(token)
+            self._distrusted.discard(token)
             self._prune(_listing())
 
     def forget(self) -> None:
         """Drop the record of open stores; the descriptors stay known as SQLite's."""
         self._open = {}
         self._writing = set()
+        self._distrusted = set()
 
     def identities(self) -> frozenset[Identity]:
         """Main, -wal and -shm of every store open in this process."""

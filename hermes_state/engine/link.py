@@ -10,10 +10,8 @@ Not for: transactions (`transaction.py`) or what rows mean.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -24,7 +22,7 @@ import apsw
 
 from hermes_state.clock import Clock
 from hermes_state.engine.busy import BusyWait
-from hermes_state.engine.descriptors import REGISTRY, Identity, StoreDescriptors
+from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors
 from hermes_state.engine.generation import GenerationGuard, Lost, operator_detail, user_sentence
 from hermes_state.engine.own_lock import (
     RESERVED_BYTE,
@@ -34,14 +32,11 @@ from hermes_state.engine.own_lock import (
     plant_canary,
     take_back,
 )
+from hermes_state.engine.parking import LIVE, park, roll_back_and_close, second_sqlite
 from hermes_state.engine.translate import translated
 from hermes_state.engine.waiting import lock_timeout
 from hermes_state.engine.wal_index import WalState, read_wal_state
-from hermes_state.errors import ForkedConnection, GenerationLost, SecondSQLite, StateError, WriteLockLost
-
-_LIVE: weakref.WeakSet[Link] = weakref.WeakSet()
-# Connections that could not be closed; see `Link.close`. Kept until the strangers are gone or the process ends.
-_PARKED: list[tuple[Path, tuple[Identity, ...], int, Link]] = []
+from hermes_state.errors import ForkedConnection, GenerationLost, StateError, WriteLockLost
 
 
 class Link:
@@ -70,8 +65,15 @@ class Link:
         self._canaries = [
             (number, byte) for number in standing if number is not None and (byte := plant_canary(number)) is not None
         ]
-        self._token = REGISTRY.enter(self._guard.identities)
-        _LIVE.add(self)
+        # device and inode of main, -wal and -shm as they were at open
+        self.identities = self._guard.identities
+        self.token = REGISTRY.enter(self.identities)
+        LIVE.add(self)
+
+    @property
+    def raw_connection(self) -> apsw.Connection:
+        """For the other modules of the engine only."""
+        return self._connection
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -180,40 +182,50 @@ class Link:
         """Raise `SecondSQLite`, and park this connection, when other code of this process has the files open."""
         if not REGISTRY.changed():
             return
-        strangers = REGISTRY.strangers(self.path, self._guard.identities)
+        strangers = REGISTRY.strangers(self.path, self.identities)
         if strangers:
             what = "left as it is, committed" if committed else "left as it is, nothing committed"
             error = second_sqlite(self.path, strangers, what)
             self._abandon(error)
             raise error
 
-    def _check_standing_lock(self, *, committed: bool) -> None:
-        """Raise `WriteLockLost` when the lock that SQLite keeps between transactions is gone."""
+    def lost_lock(self) -> str:
+        """Which standing lock the kernel no longer shows for this process; empty when all are there."""
         for descriptor, byte in self._canaries:
             if own_lock(descriptor, byte) == "none":
-                self._lock_lost("the standing locks of this process", committed=committed)
+                return "the standing locks of this process"
         main = self.descriptors.main
         if self._exclusive and main is not None and own_lock(main, SHARED_FIRST) in ("read", "none"):
-            self._lock_lost("the exclusive lock of this process", committed=committed)
+            return "the exclusive lock of this process"
+        return ""
+
+    def _check_standing_lock(self, *, committed: bool) -> None:
+        """Raise `WriteLockLost` when a lock that SQLite keeps between transactions is gone."""
+        which = self.lost_lock()
+        if which:
+            self._lock_lost(which, committed=committed)
 
     def _lock_lost(self, which: str, *, committed: bool) -> NoReturn:
         """Roll back, stop and close every connection of this process to the file, and raise."""
-        outcome = (
-            "The last commit was written while the lock was gone: check that its rows are there."
-            if committed
-            else "The transaction was rolled back."
-        )
-        error = WriteLockLost(
-            f"The kernel no longer shows {which} on {self.path}: other code in this process opened and closed the same "
-            f"file. {outcome}",
-            hint="Find the code that opens the store with another SQLite library or as a plain file, "
-            "then open the store again. Repeat only work that may safely happen twice.",
-            path=self.path, committed=committed,
-        )
+        error = lock_lost(self.path, which, committed=committed)
         self._abandon(error)
-        for other in [link for link in list(_LIVE) if link.path == self.path]:
-            other._abandon(error)
+        self.stop_others(error)
         raise error
+
+    def stop_others(self, error: StateError) -> None:
+        """Stop and close every other connection of this process to the same file: their locks are gone as well.
+
+        One that another thread is using right now is stopped, and closed by its own thread. Until then the file is not
+        opened again here, because SQLite would count on the locks of that connection.
+        """
+        for other in [link for link in list(LIVE) if link is not self and link.path == self.path]:
+            REGISTRY.distrust(other.token)
+            other._stopped = other._stopped or error
+            if other._lock.acquire(blocking=False):
+                try:
+                    other._abandon(error)
+                finally:
+                    other._lock.release()
 
     def _check_generation(self, *, committed: bool, contents: bool) -> None:
         """Raise `GenerationLost` (after a capture) when the files under this connection are no longer the path's."""
@@ -225,7 +237,7 @@ class Link:
 
     def _generation_lost(self, lost: Lost, *, committed: bool) -> NoReturn:
         self._check_strangers(committed=committed)
-        if self._lock_is_ours():
+        if self.may_roll_back():
             with suppress(apsw.Error):  # nothing to roll back is not an error here
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK").fetchall()
@@ -259,6 +271,7 @@ class Link:
 
     def _abandon(self, reason: StateError) -> None:
         """Refuse all further use with `reason`, and close without a checkpoint."""
+        REGISTRY.distrust(self.token)
         with self._lock:
             if self._stopped is None:
                 self._stopped = reason
@@ -271,20 +284,19 @@ class Link:
         Even a rollback would unlock bytes that the other library believes to have.
         """
         self._closed = True
-        _LIVE.discard(self)
+        LIVE.discard(self)
         if os.getpid() != self._pid:
             return ()
         with REGISTRY.lock:
-            strangers = REGISTRY.strangers(self.path, self._guard.identities)
-            if strangers or not self._lock_is_ours():
-                _keep_for_ever(self._connection)
-                _PARKED.append((self.path, self._guard.identities, self._token, self))
+            strangers = REGISTRY.strangers(self.path, self.identities)
+            if strangers or not self.may_roll_back():
+                park(self)
                 return strangers
-            _roll_back_and_close(self._connection, self.path)
-            REGISTRY.leave(self._token)
+            roll_back_and_close(self._connection, self.path)
+            REGISTRY.leave(self.token)
         return ()
 
-    def _lock_is_ours(self) -> bool:
+    def may_roll_back(self) -> bool:
         """True when a rollback can harm nobody: no transaction is open, or the write lock is there or taken back."""
         if not self._connection.in_transaction:
             return True
@@ -295,11 +307,15 @@ class Link:
             return True
         return take_back(descriptor, byte)
 
+    def forget_locks(self, fresh: threading.RLock) -> None:
+        """In a forked child: another thread of the parent may have held the lock."""
+        self._lock = fresh
+
     def _adopt(self, fresh: Link) -> None:
         """Take over the connection of `fresh`, which may not close it any more."""
         fresh._closed = True
-        _LIVE.discard(fresh)
-        _LIVE.add(self)
+        LIVE.discard(fresh)
+        LIVE.add(self)
 
     def _before_close(self) -> None:
         """What a writer does before its connection goes; readers have nothing to do."""
@@ -316,7 +332,7 @@ class Link:
             if self._closed:
                 return
             try:
-                if self._stopped is None and not REGISTRY.strangers(self.path, self._guard.identities):
+                if self._stopped is None and not REGISTRY.strangers(self.path, self.identities):
                     self._check_standing_lock(committed=False)
                     self._before_close()
             finally:
@@ -337,48 +353,17 @@ class Link:
                 self._release()
 
 
-def close_parked() -> None:
-    """Close parked connections whose strangers are gone. The caller holds the registry's lock."""
-    for parked in list(_PARKED):
-        path, identities, token, link = parked
-        if not REGISTRY.strangers(path, identities) and link._lock_is_ours():
-            _PARKED.remove(parked)
-            _roll_back_and_close(link._connection, path)
-            REGISTRY.leave(token)
-
-
-def _keep_for_ever(connection: apsw.Connection) -> None:
-    """Keep Python from ever closing this connection, at the end of the interpreter too."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-
-def _leave_to_parent() -> None:
-    """In a forked child: nothing that was inherited may be rolled back or closed, and no lock may stay taken."""
-    for link in list(_LIVE):
-        _keep_for_ever(link._connection)
-        link._lock = threading.RLock()
-    for _path, _identities, _token, link in _PARKED:
-        _keep_for_ever(link._connection)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
-
-
-def _roll_back_and_close(connection: apsw.Connection, path: Path) -> None:
-    with suppress(apsw.Error):  # a failed rollback leaves nothing that closing would not undo
-        if connection.in_transaction:
-            connection.execute("ROLLBACK").fetchall()
-    with translated(path, "closing"):
-        connection.close(True)
-
-
-def second_sqlite(path: Path, strangers: tuple[int, ...], what: str) -> SecondSQLite:
-    """The error for a store that another SQLite library (or plain `open`) has open in this process."""
-    listed = ", ".join(map(str, strangers))
-    return SecondSQLite(
-        f"{path} is also open in this process by other means than this library (descriptor {listed}); it was {what}. "
-        "Two SQLite libraries on one file in one process cancel each other's locks and lose commits.",
-        hint="Close the other connection first, or do this work in a process of its own.",
-        path=path, descriptors=strangers,
+def lock_lost(path: Path, which: str, *, committed: bool) -> WriteLockLost:
+    """The error for a lock that the kernel no longer shows."""
+    outcome = (
+        "The last commit was written while the lock was gone: check that its rows are there."
+        if committed
+        else "The transaction was rolled back."
+    )
+    return WriteLockLost(
+        f"The kernel no longer shows {which} on {path}: other code in this process opened and closed the same "
+        f"file. {outcome}",
+        hint="Find the code that opens the store with another SQLite library or as a plain file, "
+        "then open the store again. Repeat only work that may safely happen twice.",
+        path=path, committed=committed,
     )

@@ -10,9 +10,15 @@ The kernel's lock table alone was rejected: a process whose locks were cancelled
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.generation import user_sentence
+from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock
 from hermes_state.errors import GenerationLost
+
+if TYPE_CHECKING:
+    from hermes_state.engine.store import Store
 
 
 def refuse_stale_holders(path: Path) -> None:
@@ -30,3 +36,32 @@ def refuse_stale_holders(path: Path) -> None:
         path=path, lost=("wal",), capture=None, committed=False,
         user_sentence=user_sentence(), operator_detail=detail, holders=stale,
     )
+
+
+def refuse_other_sidecars(store: Store, wait: BusyWait) -> None:
+    """Raise when another process is at work on the same database file with another -wal and -shm than ours.
+
+    Such as through a second name of the file (hard link, a bind mount of the file alone), or unlinked sidecars. A
+    process that is just opening looks the same for a moment, so this is asked again for up to a second.
+    """
+    main, shm = store.descriptors.main, store.descriptors.shm
+    if store.journal_mode != "wal" or main is None or shm is None:
+        return
+    wait.arm(1.0)
+    tries = 0
+    while others_lock(main, SHARED_FIRST) and not others_lock(shm, WAL_ALIVE_BYTE):
+        if wait.nap(tries):
+            tries += 1
+            continue
+        path = store.path
+        store.close()
+        detail = (
+            f"Another process has the same database file as {path} open, but not its -wal and -shm: it uses another "
+            "name of the file, or unlinked sidecars."
+        )
+        raise GenerationLost(
+            f"{user_sentence()} {detail}",
+            hint=f"Run `hermes locks --db {path}` and stop what it names, then repeat.",
+            path=path, lost=("wal",), capture=None, committed=False,
+            user_sentence=user_sentence(), operator_detail=detail,
+        )

@@ -20,8 +20,9 @@ from typing import Any, Literal, TypeVar
 import apsw
 
 from hermes_state.engine.descriptors import REGISTRY
-from hermes_state.engine.link import Link, second_sqlite
+from hermes_state.engine.link import Link
 from hermes_state.engine.own_lock import RESERVED_BYTE, WAL_WRITE_BYTE, own_lock
+from hermes_state.engine.parking import second_sqlite
 from hermes_state.engine.pragmas import SYNCHRONOUS, read_pragma, set_pragma
 from hermes_state.engine.transaction import Transaction
 from hermes_state.engine.translate import translate, translated
@@ -68,11 +69,6 @@ class Store(Link):
         self._frames = frames
         return 0
 
-    @property
-    def raw_connection(self) -> apsw.Connection:
-        """For `Transaction` only."""
-        return self._connection
-
     # --- transactions ----------------------------------------------------------------------------------------
 
     @contextmanager
@@ -109,7 +105,7 @@ class Store(Link):
                 self._commit()
                 self._after_commit()
         finally:
-            REGISTRY.stop_writing(self._token)
+            REGISTRY.stop_writing(self.token)
             self._turn_of = None
             self._turn.release()
 
@@ -138,7 +134,7 @@ class Store(Link):
     def _begin(self, durability: Durability) -> None:
         level = SYNCHRONOUS[durability]
         self._refuse_foreign_writer()
-        REGISTRY.start_writing(self._token)
+        REGISTRY.start_writing(self.token)
         try:
             if self._synchronous != level:
                 set_pragma(self._connection, self.path, "synchronous", level)
@@ -166,7 +162,7 @@ class Store(Link):
 
         The kernel would grant us the lock that the other one has, since both belong to this process.
         """
-        shm, identities, writes = self.descriptors.shm, self._guard.identities, REGISTRY.writes
+        shm, identities, writes = self.descriptors.shm, self.identities, REGISTRY.writes
         if shm is None or REGISTRY.writing(identities) or own_lock(shm, WAL_WRITE_BYTE) != "write":
             return
         if REGISTRY.writing(identities) or REGISTRY.writes != writes:
@@ -230,7 +226,7 @@ class Store(Link):
         if self._closed or os.getpid() != self._pid:
             return
         self._check_strangers(committed=False)
-        if not self._lock_is_ours():
+        if not self.may_roll_back():
             self._lock_lost("the write lock of this process", committed=False)
         with translated(self.path, "rolling back", self._connection):
             if self._connection.in_transaction:
@@ -301,7 +297,7 @@ class Store(Link):
                 return False
 
             self._refuse_foreign_writer()
-            REGISTRY.start_writing(self._token)
+            REGISTRY.start_writing(self.token)
             try:
                 set_pragma(self._connection, self.path, "synchronous", SYNCHRONOUS["power"])
                 self._synchronous = SYNCHRONOUS["power"]
@@ -317,7 +313,7 @@ class Store(Link):
                 self._stop_on(problem)
                 raise problem from error
             finally:
-                REGISTRY.stop_writing(self._token)
+                REGISTRY.stop_writing(self.token)
                 if not self._exclusive:
                     self._connection.execute("PRAGMA cache_spill = off").fetchall()
                 if on_progress is not None:

@@ -23,13 +23,14 @@ request = json.loads(sys.argv[1])
 con = apsw.Connection(request["db"])
 con.set_busy_timeout(20000)
 stop = pathlib.Path(request["stop"])
-con.execute("INSERT INTO sessions (id, source, started_at) VALUES (?, 'telegram', ?)", (request["session"], time.time())).fetchall()
+session = request["session"]
+con.execute("INSERT INTO sessions (id, source, started_at) VALUES (?, 'telegram', ?)", (session, time.time())).fetchall()
 written = 0
 with open(request["report"], "w", buffering=1) as out:
     while not stop.exists():
         con.execute("BEGIN IMMEDIATE").fetchall()
         con.execute("INSERT INTO messages (session_id, role, content, timestamp, active) VALUES (?, 'user', ?, ?, 1)",
-                    (request["session"], f"gateway row {written} " + "lorem ipsum " * (written % 60), time.time())).fetchall()
+                    (session, f"gateway row {written} " + "lorem ipsum " * (written % 60), time.time())).fetchall()
         identity = con.last_insert_rowid()
         con.execute("COMMIT").fetchall()
         out.write(json.dumps({"id": identity}) + "\\n")
@@ -51,13 +52,19 @@ class Gateway:
         self.report = folder / "committed.jsonl"
         self.errors = folder / "stderr"
         request = {
-            "db": str(db), "stop": str(self.stop_file), "report": str(self.report), "session": session, "pause": pause,
+            "db": str(db),
+            "stop": str(self.stop_file),
+            "report": str(self.report),
+            "session": session,
+            "pause": pause,
         }
         peer = peers.find("0.19.0")
         self.kind = "plain APSW writer" if peer is None else f"hermes-agent {peer.version}"
         if peer is None:
             command = [sys.executable, "-c", _WRITER, json.dumps(request)]
-            environment = {name: value for name, value in os.environ.items() if not name.startswith(("HERMES", "PYTHON"))}
+            environment = {
+                name: value for name, value in os.environ.items() if not name.startswith(("HERMES", "PYTHON"))
+            }
         else:
             command, environment = peer.command("gateway", **request), peer.environment(db.parent)
         with self.errors.open("wb") as errors:

@@ -1,8 +1,8 @@
 """A process that does to a store exactly what it is told, one step at a time, and answers each step.
 
 Run as `python puppet.py KIND DATABASE`. KIND is `ours`, `reader` or `exclusive` (the engine's three doors), `apsw` or
-`stdlib` (plain connections that close as SQLite closes by default). Commands come as JSON lists on standard input, answers go as JSON objects to standard
-output: {"ok": value} or {"error": class, "named": whether it is one of hermes_state.errors, ...}.
+`stdlib` (plain connections that close as SQLite closes by default). Commands come as JSON lists on standard input,
+answers go as JSON objects to standard output: {"ok": value} or {"error": class, "named": whether it is one of hermes_state.errors, ...}.
 
 Not for: deciding anything. The test that pulls the strings knows which commits were acknowledged.
 """
@@ -186,7 +186,7 @@ class Puppet:
             getattr(self.twin, name)(*arguments)
 
     def fork(self, how: str) -> None:
-        """A forked child ends with what it inherited: by leaving the block, by an error in it, or by an orderly exit."""
+        """A forked child ends with what it inherited: by leaving the block, an error in it, or an orderly exit."""
         sys.stdout.flush()
         child = os.fork()
         if child:

@@ -107,7 +107,9 @@ def raw_descriptor_closed_then_both_write_hundreds(stage: Stage, chance: random.
 
 
 @scene
-def another_program_closed_a_raw_descriptor_and_we_are_the_short_lived_writer(stage: Stage, chance: random.Random) -> bool:
+def another_program_closed_a_raw_descriptor_and_we_are_the_short_lived_writer(
+    stage: Stage, chance: random.Random
+) -> bool:
     them = stage.player("B", chance.choice(PLAIN))
     them.put(chance.randint(1, 6))
     them.do("raw", "")

@@ -42,8 +42,12 @@ class Player:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("HERMES", "PYTHON"))}
         environment["PYTHONPATH"] = str(PROJECT)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(PROGRAM), kind, str(stage.db)], env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-P", str(PROGRAM), kind, str(stage.db)],
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         self.pending: list[str] = []
         self.second_pending: list[str] = []

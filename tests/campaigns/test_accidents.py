@@ -85,7 +85,9 @@ def test_two_hundred_seeded_accidents_lose_no_acknowledged_row_silently(
             failures.append("\n".join([f"{name}, seed {seed}", *problems, *("  " + step for step in verdict.script)]))
         shutil.rmtree(folder / str(number))
     with capsys.disabled():
-        print(f"\naccidents: {rounds} rounds from seed {first}, {time.monotonic() - started:.0f} s, {len(failures)} failed")
+        print(
+            f"\naccidents: {rounds} rounds from seed {first}, {time.monotonic() - started:.0f} s, {len(failures)} failed"
+        )
         for name in names:
             errors = ", ".join(f"{error} {count}" for error, count in sorted(named[name].items())) or "none needed"
             print(f"  {name:<72} {played[name]:>3} rounds, {captured[name]:>3} rows in captures; {errors}")

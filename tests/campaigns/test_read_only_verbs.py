@@ -67,8 +67,13 @@ class Place:
         command = strace.under_strace(self.cli.command(*VERBS[verb]), trace)
         before = self.identities()
         done = subprocess.run(
-            command, env=self.cli.environment(home=self.db.parent), capture_output=True, timeout=120,
-            stdin=subprocess.DEVNULL, check=False, cwd=self.folder,
+            command,
+            env=self.cli.environment(home=self.db.parent),
+            capture_output=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            cwd=self.folder,
         )
         allowed = ALLOWED_EXITS.get(verb, {0})
         assert done.returncode in allowed, f"{verb} ended with {done.returncode}: {done.stderr.decode()[-800:]}"

@@ -1,5 +1,7 @@
 """The judge of the read-only campaign must be able to say guilty."""
 
+# ruff: noqa: E501 - recorded lines of strace are as long as they are
+
 from __future__ import annotations
 
 import sys
@@ -71,7 +73,7 @@ def test_a_lock_that_only_covers_the_writer_byte_in_a_longer_range_is_found() ->
 def test_a_call_that_strace_split_in_two_is_put_together() -> None:
     lines = [
         f"7  fcntl(4<{STORE}-shm>, F_SETLK, {{l_type=F_WRLCK, l_whence=SEEK_SET, l_start=120, l_len=1}} <unfinished ...>",
-        "8  write(1</dev/null>, \"\"..., 1) = 1",
+        '8  write(1</dev/null>, ""..., 1) = 1',
         "7  <... fcntl resumed>) = 0",
     ]
 

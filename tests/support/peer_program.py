@@ -111,7 +111,7 @@ def check(request):
 
 
 def sample(request):
-    """Texts to search for: from rows the search shows, a word, a CJK run and a piece of a word, each with its row id."""
+    """Texts to search for: of rows the search shows, a word, a CJK run and a piece of a word, each with its row id."""
     con = sqlite3.connect(request["db"])
     con.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:

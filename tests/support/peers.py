@@ -80,7 +80,7 @@ class Peer:
     python: Path
 
     def command(self, do: str, **request: Any) -> list[str]:
-        """The command line of one request, for callers that start it themselves (under strace, or in the background)."""
+        """The command line of one request, for callers that start it themselves (under strace, in the background)."""
         return [str(self.python), str(PROGRAM), json.dumps({"do": do, **request})]
 
     def environment(self, home: Path) -> dict[str, str]:
@@ -106,7 +106,13 @@ class Peer:
         return answer
 
     def open_and_append(
-        self, db: Path, *, session: str, texts: Sequence[str | list[dict[str, str]]], source: str = "cli", end: bool = False
+        self,
+        db: Path,
+        *,
+        session: str,
+        texts: Sequence[str | list[dict[str, str]]],
+        source: str = "cli",
+        end: bool = False,
     ) -> list[int]:
         """Open with the release's SessionDB, add a session with these messages, close; the new message ids.
 

@@ -30,7 +30,8 @@ _UNFINISHED = re.compile(r"^(?:\[pid\s+(\d+)\] |(\d+)\s+)?(.*) <unfinished \.\.\
 _RESUMED = re.compile(r"^(?:\[pid\s+(\d+)\] |(\d+)\s+)?<\.\.\. (\w+) resumed>(.*)$")
 _DESCRIPTOR = re.compile(r"^(\d+)<([^>]*?)>(?:\(deleted\))?,? ?")
 _LOCK = re.compile(
-    r"(F_SETLKW?|F_OFD_SETLKW?), \{l_type=(F_\w+), l_whence=(SEEK_\w+), l_start=(-?\d+), l_len=(\d+)(?:, l_pid=-?\d+)?\}"
+    r"(F_SETLKW?|F_OFD_SETLKW?), "
+    r"\{l_type=(F_\w+), l_whence=(SEEK_\w+), l_start=(-?\d+), l_len=(\d+)(?:, l_pid=-?\d+)?\}"
 )
 _NOISE = re.compile(r"^(?:\[pid\s+\d+\] |\d+\s+)?(?:\+\+\+ .* \+\+\+|--- .* ---)$")
 

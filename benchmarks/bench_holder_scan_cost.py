@@ -18,7 +18,7 @@ import socket
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def hold(store: Path, logs: list[Path]) -> list[object]:
 
 
 @contextmanager
-def population(bodies: list[Callable[[], object]], *, wait_for_end: bool = False) -> Iterator[None]:
+def population(bodies: Sequence[Callable[[], object]], *, wait_for_end: bool = False) -> Iterator[None]:
     """One forked process for each body; each is ready when its body has returned, and lives until the end."""
     pids = []
     ready_reading, ready_writing = os.pipe()

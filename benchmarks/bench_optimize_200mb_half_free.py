@@ -1,9 +1,9 @@
 """How long does `sessions optimize` take on a 200 MB store of which half is free, and how small does it get?
 
-Understand first: optimizing has three parts. Merging rewrites two search indexes; returning pages (VACUUM) rewrites what
-is left of the file and writes it once more from the WAL; checks read all pages and both indexes before and after, and
-hermes-agent makes none. So `work` (merge, reclaim, checkpoint) is compared with the peer's, and the checks are shown
-apart. The store was built and pruned through the peer's SQLite and the file's own triggers.
+Understand first: optimizing has three parts. Merging rewrites two search indexes; returning pages (VACUUM) rewrites
+what is left of the file and writes it once more from the WAL; checks read all pages and both indexes before and after,
+and hermes-agent makes none. So `work` (merge, reclaim, checkpoint) is compared with the peer's, and the checks are
+shown apart. The store was built and pruned through the peer's SQLite and the file's own triggers.
 
 Sides: `ours` is our command; `peer` hermes-agent's command; `inside` its calls without the start of its command line,
 close included; `floor` the bare statements. What would change a decision: work above 1.0 of either of the peer's times

@@ -3,8 +3,9 @@
 Understand first: hermes-agent rewrites the whole file whatever it gains. Ours returns pages only when more than a tenth
 of the file is free; then it merges the indexes and says that it kept the pages. The floor here is the merge alone.
 
-At full size the run fails when pages were returned all the same; a small store frees a larger share by its merge. What would change the decision (a threshold at all): work that is
-not clearly below the peer's, since then skipping the rewrite gains nothing.
+At full size the run fails when pages were returned all the same; a small store frees a larger share by its merge. What
+would change the decision (a threshold at all): work that is not clearly below the peer's, since then skipping the
+rewrite gains nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ def main() -> None:
             "work/floor": runner.ratios(series, "ours", "floor", "work", "total"),
             "size/peer size": sizes.ratios("ours", "peer"),
         },
-        facts={**shape, "pages_returned": said["reclaim"]["runs"], "why": said["reclaim"]["reason"], **sizes.facts(), **runner.peer_note()},
+        facts={
+            **shape,
+            "pages_returned": said["reclaim"]["runs"],
+            "why": said["reclaim"]["reason"],
+            **sizes.facts(),
+            **runner.peer_note(),
+        },
         targets={"work/peer inside": TARGET},
     )
 

@@ -34,9 +34,9 @@ def main() -> None:
     recipe = runner.recipe(chosen, megabytes=20, messages=20)
     with tempfile.TemporaryDirectory(prefix="hermes-bench-") as folder:
         homes = {}
-        for side in ("ours", "peer"):
-            homes[side] = Path(folder) / side
-            made(recipe, homes[side] / "state.db", python=peer.python if peer else None)
+        for name in ("ours", "peer"):
+            homes[name] = Path(folder) / name
+            made(recipe, homes[name] / "state.db", python=peer.python if peer else None)
         shape = facts(homes["ours"] / "state.db")
         db = homes["ours"] / "state.db"
         sides = [
@@ -77,7 +77,10 @@ def theirs(home: Path) -> dict[str, float]:
 def floor(db: Path) -> dict[str, float]:
     with runner.timing() as measured:
         subprocess.run(
-            [sys.executable, "-c", FLOOR, str(db)], check=True, capture_output=True, env=runner.our_environment(db.parent)
+            [sys.executable, "-c", FLOOR, str(db)],
+            check=True,
+            capture_output=True,
+            env=runner.our_environment(db.parent),
         )
     return measured
 

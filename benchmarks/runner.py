@@ -141,7 +141,9 @@ def peer_note() -> dict[str, str]:
     """A fact for the report when there is nobody to compare with."""
     if peer():
         return {}
-    return {"peer": f"hermes-agent {PEER_VERSION} is not installed (HERMES_PEERS): only ours and the floor were measured"}
+    return {
+        "peer": f"hermes-agent {PEER_VERSION} is not installed (HERMES_PEERS): only ours and the floor were measured"
+    }
 
 
 def interleaved(sides: Sequence[Side], rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -163,12 +165,16 @@ def timing() -> Iterator[dict[str, float]]:
     measured["total"] = time.perf_counter() - started
 
 
-def ratios(series: dict[str, list[dict[str, float]]], of: str, to: str, phase: str = "total", other: str = "") -> list[float]:
+def ratios(
+    series: dict[str, list[dict[str, float]]], of: str, to: str, phase: str = "total", other: str = ""
+) -> list[float]:
     """Per round: phase of one side divided by phase (or `other`) of another side in the same round."""
     if of not in series or to not in series:
         return []
     pairs = zip(series[of], series[to], strict=True)
-    return [mine[phase] / theirs[other or phase] for mine, theirs in pairs if phase in mine and (other or phase) in theirs]
+    return [
+        mine[phase] / theirs[other or phase] for mine, theirs in pairs if phase in mine and (other or phase) in theirs
+    ]
 
 
 def summary(values: Sequence[float]) -> dict[str, float | int]:
@@ -176,10 +182,10 @@ def summary(values: Sequence[float]) -> dict[str, float | int]:
     ordered = sorted(values)
     return {
         "rounds": len(ordered),
-        "median": round(statistics.median(ordered), 6),
-        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 6),
-        "least": round(ordered[0], 6),
-        "most": round(ordered[-1], 6),
+        "median": round(statistics.median(ordered), 9),
+        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 9),
+        "least": round(ordered[0], 9),
+        "most": round(ordered[-1], 9),
     }
 
 
@@ -199,7 +205,10 @@ def report(
         "environment": environment(chosen.results),
         "facts": facts,
         "seconds": {
-            side: {phase: summary([run[phase] for run in runs if phase in run]) for phase in sorted({p for run in runs for p in run})}
+            side: {
+                phase: summary([run[phase] for run in runs if phase in run])
+                for phase in sorted({p for run in runs for p in run})
+            }
             for side, runs in series.items()
         },
         "ratios": {
@@ -214,13 +223,29 @@ def report(
         print(f"  {name}: {value}")
     for side, phases in document["seconds"].items():
         for phase, numbers in phases.items():
-            print(f"  {side:<6} {phase:<12} median {numbers['median']:.4f} s  ({numbers['least']:.4f} to {numbers['most']:.4f})")
+            span = f"({duration(numbers['least'])} to {duration(numbers['most'])})"
+            print(f"  {side:<13} {phase:<10} median {duration(numbers['median']):>9}  {span}")
     for name, numbers in document["ratios"].items():
-        verdict = "" if numbers["target"] is None else f"  target {numbers['target']}: {'met' if numbers['met'] else 'NOT MET'}"
-        print(f"  ratio  {name:<24} median {numbers['median']:.3f}  ({numbers['least']:.3f} to {numbers['most']:.3f}){verdict}")
+        span = f"({numbers['least']:.3f} to {numbers['most']:.3f})"
+        print(f"  ratio  {name:<26} median {numbers['median']:.3f}  {span}{judged(numbers)}")
     chosen.results.mkdir(parents=True, exist_ok=True)
     (chosen.results / f"{question}.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return document
+
+
+def judged(numbers: dict[str, Any]) -> str:
+    """What a ratio is to its target, nothing where it has none."""
+    if numbers["target"] is None:
+        return ""
+    return f"  target {numbers['target']}: {'met' if numbers['met'] else 'NOT MET'}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3f} {unit}"
+    return f"{seconds * 1e6:.1f} us"
 
 
 def met(values: Sequence[float], target: float | None) -> bool | None:

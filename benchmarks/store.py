@@ -36,7 +36,7 @@ PAGE_BYTES = 4096
 NEWEST_SESSION_AT = 1788220800
 SESSION_SPACING_SECONDS = 3900
 SOURCES = ("telegram", "cli", "cron", "discord", "telegram", "cron", "slack", "subagent")
-SYLLABLES = (
+SYLLABLES = (  # noqa: SIM905 - sixty quoted words would hide what they are
     "ba be bi bo ca ce co da de di do fa fe fi ga ge go ha he hi jo ka ke ki la le li lo ma me mi mo na ne ni no "
     "pa pe pi po ra re ri ro sa se si so ta te ti to va ve vi za ze zo str cla tion ment pro con ex in ter sys net"
 ).split()
@@ -125,11 +125,13 @@ class Words:
             if kind == 0:
                 line = f"-rw-r--r-- 1 user user {number % 10**6:>8} Jun {number % 28 + 1:>2} {words[0]}/{words[1]}.py"
             elif kind == 1:
-                line = f"2026-06-{number % 28 + 1:02} {number % 24:02}:{number % 60:02} INFO {words[0]}.{words[1]}: {self.latin(6)}"
+                moment = f"2026-06-{number % 28 + 1:02} {number % 24:02}:{number % 60:02}"
+                line = f"{moment} INFO {words[0]}.{words[1]}: {self.latin(6)}"
             elif kind == 2:
                 line = f"src/{words[0]}/{words[1]}_{words[2]}.py:{number % 900}:    {words[3]} = {words[0]}({number})"
             else:
-                line = f'{{"id": {number}, "{words[0]}": "{words[1]} {words[2]}", "ok": {"true" if number % 2 else "false"}}}'
+                fine = "true" if number % 2 else "false"
+                line = f'{{"id": {number}, "{words[0]}": "{words[1]} {words[2]}", "ok": {fine}}}'
             lines.append(line)
             length += len(line) + 1
         return "\n".join(lines)
@@ -187,7 +189,8 @@ def _session(con: sqlite3.Connection, words: Words, number: int, recipe: Recipe)
     started = float(number * SESSION_SPACING_SECONDS)
     ended = started + 1800.0 if number % 10 != 9 else None
     con.execute(
-        "INSERT INTO sessions (id, source, model, system_prompt, started_at, ended_at, end_reason, message_count, title) "
+        "INSERT INTO sessions "
+        "(id, source, model, system_prompt, started_at, ended_at, end_reason, message_count, title) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             identity,
@@ -215,10 +218,13 @@ def _session(con: sqlite3.Connection, words: Words, number: int, recipe: Recipe)
         else:
             content = words.latin(chance.randint(4, 60))
         if role == "assistant" and dice > 0.85:
-            calls = json.dumps([{"id": f"call_{number}_{index}", "function": {"name": "terminal", "arguments": words.latin(4)}}])
+            calls = json.dumps(
+                [{"id": f"call_{number}_{index}", "function": {"name": "terminal", "arguments": words.latin(4)}}]
+            )
         rows.append((identity, role, content, tool, calls, started + index))
     con.executemany(
-        "INSERT INTO messages (session_id, role, content, tool_name, tool_calls, timestamp, active) VALUES (?,?,?,?,?,?,1)",
+        "INSERT INTO messages (session_id, role, content, tool_name, tool_calls, timestamp, active) "
+        "VALUES (?,?,?,?,?,?,1)",
         rows,
     )
 

@@ -69,7 +69,7 @@ class InvalidInput(StateError):
 
 
 class NotFound(StateError):
-    """The caller named something that does not exist."""
+    """Nothing of that name exists."""
 
     code = "not_found"
 

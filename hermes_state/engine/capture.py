@@ -46,10 +46,13 @@ def capture_generation(
     path: Path,
     descriptors: StoreDescriptors,
     lost: tuple[str, ...],
-    copy_store: Callable[[Path], None],
+    copy_store: Callable[[Path], str] | None,
     clock: Clock,
 ) -> Path:
-    """Write a capture and return its folder. `copy_store(target)` makes the backup-API copy. Raises OSError."""
+    """Write a capture and return its folder. Raises OSError.
+
+    `copy_store(target)` makes the backup-API copy and returns its page verdict; None: the connection cannot be used.
+    """
     folder = capture_folder(path, clock)
     staged = folder.with_name(folder.name + ".partial")
     staged.mkdir(mode=0o700)
@@ -88,12 +91,14 @@ def _whole_copy(
     path: Path,
     descriptors: StoreDescriptors,
     staged: Path,
-    copy_store: Callable[[Path], None],
+    copy_store: Callable[[Path], str] | None,
     manifest: dict[str, Any],
 ) -> str:
     """Make the backup-API copy when the disk has room; returns what was done, for the manifest."""
     if descriptors.main is None:
         return "not made: the database file is not open"
+    if copy_store is None:
+        return "not made: the connection could not be used safely"
     wal_bytes = os.fstat(descriptors.wal).st_size if descriptors.wal is not None else 0
     needed = os.fstat(descriptors.main).st_size + wal_bytes + _SPARE_BYTES
     free = shutil.disk_usage(staged).free
@@ -101,7 +106,7 @@ def _whole_copy(
         return f"not made: {needed} bytes needed, {free} free"
     target = staged / COPY_NAME
     try:
-        copy_store(target)
+        verdict = copy_store(target)
     except Exception as error:
         # The WAL above is already kept; a copy that fails is recorded with its reason and never half kept.
         target.unlink(missing_ok=True)
@@ -109,8 +114,9 @@ def _whole_copy(
     with open(target, "rb") as copied:
         digest = hashlib.file_digest(copied, "sha256").hexdigest()
         os.fsync(copied.fileno())
-    manifest["files"][COPY_NAME] = {"bytes": target.stat().st_size, "sha256": digest, "source": "backup API"}
-    return "made"
+    size = target.stat().st_size
+    manifest["files"][COPY_NAME] = {"bytes": size, "sha256": digest, "source": "backup API", "pages": verdict}
+    return "made" if verdict == "ok" else "made, but its pages are not sound; prefer the captured WAL"
 
 
 def _copy_descriptor(descriptor: int, target: Path) -> dict[str, Any]:

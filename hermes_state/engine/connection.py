@@ -27,7 +27,7 @@ from hermes_state.engine.link import Link, lock_lost
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock, own_lock
 from hermes_state.engine.parking import LIVE, close_parked, second_sqlite
 from hermes_state.engine.pragmas import read_pragma, set_pragma
-from hermes_state.engine.stale import refuse_other_sidecars, refuse_stale_holders
+from hermes_state.engine.stale import refuse_other_sidecars, refuse_stale_holders, stale_here
 from hermes_state.engine.store import ExclusiveStore, Store
 from hermes_state.engine.tokenizers import NulRule, register
 from hermes_state.engine.translate import translate, translated
@@ -168,6 +168,18 @@ def copy_into(connection: apsw.Connection, target: Path) -> None:
             copy.close()
 
 
+def page_verdict(copy: Path) -> str:
+    """ "ok", or the first thing that SQLite's page check says about a private copy."""
+    with translated(copy, "checking"):
+        # Not read-only: a reader of a WAL file would leave -wal and -shm beside the copy.
+        connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.drop_modules([])  # pages only, no search indexes
+            return str(connection.execute("PRAGMA quick_check(1)").fetchall()[0][0])
+        finally:
+            connection.close()
+
+
 def copy_onto(source: Path, connection: apsw.Connection, path: Path) -> None:
     """Copy the private file `source` onto the store that `connection` has open under its exclusive lock."""
     with translated(path, "replacing the content of", connection):
@@ -257,6 +269,8 @@ def _refuse_unsafe_process(path: Path) -> bool:
     if strangers:
         raise second_sqlite(path, strangers, "not opened")
     for link in [link for link in list(LIVE) if link.path == path]:
+        if link.lost_files():
+            raise stale_here(path, link.lost_files())
         which = link.lost_lock()
         if which:
             REGISTRY.distrust(link.token)

@@ -46,10 +46,16 @@ class GenerationGuard:
 
     def lost(self) -> Lost:
         """The files that were replaced or unlinked; empty when all is as it was. About 4 microseconds."""
-        lost: Lost = ()
         self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, self._moved_at)
-        if self._moved.value:
-            lost += ("main",)
+        return (("main",) if self._moved.value else ()) + self._lost_sidecars()
+
+    def lost_by_name(self) -> Lost:
+        """The same by names and inodes alone: for a look from another thread, which may not touch the connection."""
+        moved = self._main_identity is not None and not _same(str(self.path), self._main_identity)
+        return (("main",) if moved else ()) + self._lost_sidecars()
+
+    def _lost_sidecars(self) -> Lost:
+        lost: Lost = ()
         if self._wal_identity is not None and not _same(self._wal_path, self._wal_identity):
             lost += ("wal",)
         if self._shm_identity is not None and not _same(self._shm_path, self._shm_identity):

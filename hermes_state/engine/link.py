@@ -98,6 +98,8 @@ class Link:
         try:
             while True:
                 with self._lock, translated(self.path, "reading", self._connection, self._read_timeout):
+                    self._still_usable()
+                    self._check_standing_lock(committed=False)
                     page = list(islice(cursor, batch))
                 yield from page
                 if len(page) < batch:
@@ -184,10 +186,15 @@ class Link:
             return
         strangers = REGISTRY.strangers(self.path, self.identities)
         if strangers:
+            self._capture_if_lost(committed=committed)
             what = "left as it is, committed" if committed else "left as it is, nothing committed"
             error = second_sqlite(self.path, strangers, what)
             self._abandon(error)
             raise error
+
+    def lost_files(self) -> Lost:
+        """Which files of this connection were replaced or unlinked; empty when none was. From any thread."""
+        return self._guard.lost_by_name()
 
     def lost_lock(self) -> str:
         """Which standing lock the kernel no longer shows for this process; empty when all are there."""
@@ -207,6 +214,7 @@ class Link:
 
     def _lock_lost(self, which: str, *, committed: bool) -> NoReturn:
         """Roll back, stop and close every connection of this process to the file, and raise."""
+        self._capture_if_lost(committed=committed)
         error = lock_lost(self.path, which, committed=committed)
         self._abandon(error)
         self.stop_others(error)
@@ -235,18 +243,27 @@ class Link:
         if lost:
             self._generation_lost(lost, committed=committed)
 
+    def _capture_if_lost(self, *, committed: bool) -> None:
+        """Before this connection is let go for another reason: nothing that only it still sees may go with it."""
+        lost = self._guard.lost()
+        if lost:
+            self._generation_lost(lost, committed=committed)
+
     def _generation_lost(self, lost: Lost, *, committed: bool) -> NoReturn:
-        self._check_strangers(committed=committed)
-        if self.may_roll_back():
+        from hermes_state.engine.capture import capture_generation  # hashing is loaded only when it is needed
+
+        # Beside another library, or without our lock, the connection is left as it is: no rollback, no copy through it.
+        usable = not REGISTRY.strangers(self.path, self.identities) and self.may_roll_back()
+        if usable:
             with suppress(apsw.Error):  # nothing to roll back is not an error here
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK").fetchall()
-        from hermes_state.engine.capture import capture_generation  # hashing is loaded only when it is needed
-
         capture: Path | None
         failure = ""
         try:
-            capture = capture_generation(self.path, self.descriptors, lost, self._copy_whole, self._clock)
+            capture = capture_generation(
+                self.path, self.descriptors, lost, self._copy_whole if usable else None, self._clock
+            )
         except OSError as error:
             capture, failure = None, f" Capturing failed: {error}."
         detail = operator_detail(self.path, lost, capture, committed=committed) + failure
@@ -260,12 +277,13 @@ class Link:
         self._abandon(problem)
         raise problem
 
-    def _copy_whole(self, target: Path) -> None:
-        """Copy the store as this connection sees it into the new file `target`."""
+    def _copy_whole(self, target: Path) -> str:
+        """Copy the store as this connection sees it into the new file `target`; what its page check says."""
         # Imported here: `connection` is the only module that opens database files, and it imports this one.
-        from hermes_state.engine.connection import copy_into
+        from hermes_state.engine.connection import copy_into, page_verdict
 
         copy_into(self._connection, target)
+        return page_verdict(target)
 
     # --- closing ---------------------------------------------------------------------------------------------
 
@@ -350,6 +368,8 @@ class Link:
         # A forgotten store is released without a checkpoint; an interpreter that is shutting down is left alone.
         if not getattr(self, "_closed", True) and os.getpid() == self._pid:
             with suppress(Exception):
+                if self._stopped is None:
+                    self._capture_if_lost(committed=False)
                 self._release()
 
 

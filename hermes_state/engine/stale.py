@@ -38,6 +38,16 @@ def refuse_stale_holders(path: Path) -> None:
     )
 
 
+def stale_here(path: Path, lost: tuple[str, ...]) -> GenerationLost:
+    """The error for an open while a connection of this process itself still has a lost generation open."""
+    detail = f"This process itself still has replaced or unlinked files of {path} open."
+    return GenerationLost(
+        f"{user_sentence()} {detail}",
+        hint="Use or close the older connection first: it captures what only it still sees.",
+        path=path, lost=lost, capture=None, committed=False, user_sentence=user_sentence(), operator_detail=detail,
+    )
+
+
 def refuse_other_sidecars(store: Store, wait: BusyWait) -> None:
     """Raise when another process is at work on the same database file with another -wal and -shm than ours.
 

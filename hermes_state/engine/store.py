@@ -334,6 +334,8 @@ class Store(Link):
         """Close and open again after a lost generation or lock; refused while a stale holder remains."""
         with self._lock:
             if not self._closed:
+                if self._stopped is None:
+                    self._check_generation(committed=False, contents=False)
                 self._release()
             fresh = self._reopen()
             self.__dict__.update(fresh.__dict__)

@@ -24,7 +24,8 @@ con = apsw.Connection(request["db"])
 con.set_busy_timeout(20000)
 stop = pathlib.Path(request["stop"])
 session = request["session"]
-con.execute("INSERT INTO sessions (id, source, started_at) VALUES (?, 'telegram', ?)", (session, time.time())).fetchall()
+new = "INSERT INTO sessions (id, source, started_at) VALUES (?, 'telegram', ?)"
+con.execute(new, (session, time.time())).fetchall()
 written = 0
 with open(request["report"], "w", buffering=1) as out:
     while not stop.exists():

@@ -1,8 +1,9 @@
 """A process that does to a store exactly what it is told, one step at a time, and answers each step.
 
-Run as `python puppet.py KIND DATABASE`. KIND is `ours`, `reader` or `exclusive` (the engine's three doors), `apsw` or
-`stdlib` (plain connections that close as SQLite closes by default). Commands come as JSON lists on standard input,
-answers go as JSON objects to standard output: {"ok": value} or {"error": class, "named": whether it is one of hermes_state.errors, ...}.
+Run as `python puppet.py KIND DATABASE PATIENCE`, the last in seconds. KIND is `ours`, `reader` or `exclusive` (the
+engine's three doors), `apsw` or `stdlib` (plain connections that close as SQLite closes by default). Commands come as
+JSON lists on standard input, answers go as JSON objects to standard output: {"ok": value} or {"error": class, "named":
+whether it is one of hermes_state.errors, ...}.
 
 Not for: deciding anything. The test that pulls the strings knows which commits were acknowledged.
 """
@@ -25,6 +26,9 @@ INSERT INTO state_meta (key, value) SELECT ? || '/' || i, hex(randomblob(500000)
 """
 
 
+PATIENCE = float(sys.argv[3]) if len(sys.argv) > 3 else 2.0
+
+
 class NothingOpen(Exception):
     """The step made no sense after an earlier refusal; it says nothing about the engine."""
 
@@ -37,11 +41,11 @@ class Plain:
             import apsw
 
             self.con: Any = apsw.Connection(db)
-            self.con.set_busy_timeout(2000)
+            self.con.set_busy_timeout(int(PATIENCE * 1000))
         else:
             import sqlite3
 
-            self.con = sqlite3.connect(db, timeout=2.0, isolation_level=None)
+            self.con = sqlite3.connect(db, timeout=PATIENCE, isolation_level=None)
         self._drain("SELECT count(*) FROM state_meta")
 
     def _drain(self, sql: str, params: tuple[Any, ...] = ()) -> None:
@@ -85,16 +89,17 @@ class Ours:
         from hermes_state import engine
 
         if kind == "reader":
-            self.store: Any = engine.open_read(Path(db), busy_seconds=2.0)
+            self.store: Any = engine.open_read(Path(db), busy_seconds=PATIENCE)
         else:
             door = engine.open_exclusive if kind == "exclusive" else engine.open_write
-            self.store = door(Path(db), foreign=True, deadline_seconds=2.0)
+            self.store = door(Path(db), foreign=True, deadline_seconds=PATIENCE)
         self.block: Any = None
         self.transaction: Any = None
 
     def begin(self) -> None:
-        self.block = self.store.transaction()
-        self.transaction = self.block.__enter__()
+        block = self.store.transaction()
+        self.transaction = block.__enter__()
+        self.block = block
 
     def insert(self, key: str) -> None:
         if self.block is None:

@@ -238,6 +238,22 @@ def wal_unlinked_under_us_while_idle(stage: Stage, chance: random.Random) -> boo
 
 
 @scene
+def wal_unlinked_under_us_and_we_reopen(stage: Stage, chance: random.Random) -> bool:
+    """Reopening lets go of the last descriptor of the unlinked WAL, as closing does."""
+    us = stage.player("A", "ours")
+    us.put(chance.randint(1, 5))
+    stage.unlink(*chance.choice((("-wal",), ("-wal", "-shm"))))
+    if chance.random() < 0.5:
+        them = stage.player("B", chance.choice(OTHERS))
+        them.put(chance.randint(1, 4))
+    us.do("reopen")
+    us.do("open")
+    us.put(1)
+    us.do("close")
+    return True
+
+
+@scene
 def wal_unlinked_under_us_in_a_transaction(stage: Stage, chance: random.Random) -> bool:
     us = stage.player("A", "ours")
     us.put(chance.randint(0, 4))

@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class Player:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("HERMES", "PYTHON"))}
         environment["PYTHONPATH"] = str(PROJECT)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(PROGRAM), kind, str(stage.db)],
+            [sys.executable, "-P", str(PROGRAM), kind, str(stage.db), str(stage.patience)],
             env=environment,
             text=True,
             stdin=subprocess.PIPE,
@@ -55,9 +56,12 @@ class Player:
     def do(self, *command: str) -> dict[str, Any]:
         """One step; acknowledged commits go to the stage's books."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
         line = self.process.stdout.readline()
+        if not line and self.kind in ("apsw", "stdlib") and self.stage.may_die:
+            line = json.dumps({"error": "Died", "named": False, "text": f"status {self.process.wait(timeout=30)}"})
         if not line:
             raise AssertionError(f"{self.name} died at {command}: {self.process.stderr and self.process.stderr.read()}")
         answer: dict[str, Any] = json.loads(line)
@@ -113,6 +117,8 @@ class Stage:
         self.acknowledged: list[str] = []
         self.captures: list[Path] = []
         self.verdict = Verdict()
+        self.patience = 2.0  # seconds that every player waits for a lock
+        self.may_die = False  # a plain connection may crash when others tear its files apart
         self._count = 0
 
     def player(self, name: str, kind: str, *, opened: bool = True) -> Player:
@@ -126,7 +132,7 @@ class Stage:
     def key(self, name: str) -> str:
         """A key that no other row has."""
         self._count += 1
-        return f"{name}:{self._count}"
+        return f"{name}:{self._count};"
 
     def note(self, player: Player, command: tuple[str, ...], answer: dict[str, Any]) -> None:
         """Keep the books after a step."""
@@ -152,6 +158,10 @@ class Stage:
             (self.verdict.named if answer["named"] else self.verdict.unnamed).append(answer["error"])
             if answer["named"] and answer["capture"]:
                 self.captures.append(Path(answer["capture"]))
+
+    def ask_only_for(self, name: str) -> None:
+        """Only rows of this player and its twin are asked for at the end; the others look after themselves."""
+        self.acknowledged = [key for key in self.acknowledged if key.split(":")[0] in (name, f"{name}t")]
 
     def did(self, what: str) -> None:
         """Write an accident of the world outside into the script."""
@@ -180,7 +190,7 @@ class Stage:
         present, self.verdict.integrity = _keys(self.db)
         kept: set[str] = set()
         for capture in self.captures:
-            kept |= _captured_keys(capture)
+            kept |= _captured_keys(capture, set(self.acknowledged))
         for key in self.acknowledged:
             if key in present:
                 continue
@@ -209,18 +219,24 @@ def _keys(db: Path) -> tuple[set[str], str]:
     return set(keys), integrity
 
 
-def _captured_keys(capture: Path) -> set[str]:
-    """Keys in the whole copy of a capture, read from a private copy of it so that the capture stays as it was."""
+def _captured_keys(capture: Path, wanted: set[str]) -> set[str]:
+    """Which of these keys a capture holds: in its whole copy, or else as text in the WAL that it kept.
+
+    When only the -wal was unlinked, the generations share a WAL index, and once the new one has written, the old one
+    cannot be read through SQLite any more; its frames are still whole.
+    """
     files = json.loads((capture / "manifest.json").read_text(encoding="utf-8"))["files"]
-    copies = [capture / name for name, facts in files.items() if facts["source"] == "backup API"]
-    if not copies:
-        return set()
-    source = copies[0]
-    private = capture.parent / f"look-{capture.name}.db"
-    shutil.copyfile(source, private)
-    con = sqlite3.connect(private)
-    try:
-        return {row[0] for row in con.execute("SELECT key FROM state_meta")}
-    finally:
-        con.close()
-        private.unlink()
+    kept: set[str] = set()
+    for name, facts in files.items():
+        if facts["source"] == "backup API":
+            private = capture.parent / f"look-{capture.name}.db"
+            shutil.copyfile(capture / name, private)
+            con = sqlite3.connect(private)
+            with suppress(sqlite3.DatabaseError):
+                kept |= {row[0] for row in con.execute("SELECT key FROM state_meta")}
+            con.close()
+        else:
+            frames = (capture / name).read_bytes()
+            # The value of every row is the one character behind its key.
+            kept |= {key for key in wanted if f"{key}1".encode() in frames}
+    return kept & wanted

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from maintenance import verbs
 from tests.campaigns.gateway import Gateway
 from tests.support import peers, stores, strace
 from tests.support.cli import RunCli
@@ -30,18 +31,26 @@ ROUNDS_PER_STORE = 100
 SUFFIXES = ("", "-wal", "-shm")
 VERBS: dict[str, tuple[str, ...]] = {
     "list": ("sessions", "list"),
+    "list --all --json": ("sessions", "list", "--all", "--json"),
     "show": ("sessions", "show", SESSION),
     "stats": ("sessions", "stats"),
     "export": ("sessions", "export", "-"),
+    "export html": ("sessions", "export", "sessions.html", "--format", "html", "--force"),
     "doctor": ("doctor",),
+    "doctor --deep": ("doctor", "--deep"),
+    "doctor --quick --sizes": ("doctor", "--quick", "--sizes"),
     "locks": ("locks",),
     "prune --dry-run": ("sessions", "prune", "--older-than", "1d", "--dry-run"),
     "archive --dry-run": ("sessions", "archive", "--older-than", "1d", "--dry-run"),
     "optimize --dry-run": ("sessions", "optimize", "--dry-run"),
+    "optimize --online --dry-run": ("sessions", "optimize", "--online", "--dry-run"),
+    "rename --dry-run": ("sessions", "rename", SESSION, "Another title", "--dry-run"),
+    "pin --dry-run": ("sessions", "pin", SESSION, "--dry-run"),
+    "unpin --dry-run": ("sessions", "unpin", SESSION, "--dry-run"),
     "optimize-storage --dry-run": ("sessions", "optimize-storage", "--dry-run"),
     "delete --dry-run": ("sessions", "delete", SESSION, "--dry-run"),
 }
-ALLOWED_EXITS = {"doctor": {0, 3}}
+ALLOWED_EXITS = dict.fromkeys(("doctor", "doctor --deep", "doctor --quick --sizes"), frozenset({0, 3}))
 NEVER_OPENS = {"locks"}
 
 pytestmark = pytest.mark.skipif(not strace.available(), reason="strace cannot trace here")
@@ -132,6 +141,11 @@ def run_rounds(rounds: int, seed: int, places: list[Place], folder: Path) -> tup
         ran[verb] += 1
     rows += places[-1].finish()
     return ran, rows, breaches
+
+
+def test_every_verb_that_opens_a_store_is_among_them() -> None:
+    played = {" ".join(words[:2]) if words[0] == "sessions" else words[0] for words in VERBS.values()}
+    assert played == {name for name, verb in verbs.VERBS.items() if verb.access is not verbs.Access.LOCAL}
 
 
 @pytest.mark.slow

@@ -297,3 +297,54 @@ def test_files_that_stay_are_never_reported(store: Path) -> None:
             if n % 10 == 0:
                 writer.checkpoint()
     assert len(bodies(store)) == 53
+
+
+def captured(store: Path) -> list[str]:
+    """Every body in the copies of all captures beside the store."""
+    return [body for copy in store.parent.glob("*.retired-wal-*/copy.db") for body in bodies(copy)]
+
+
+def test_reopening_does_not_let_go_of_a_lost_generation_unseen(store: Path) -> None:
+    writer = open_write(store)
+    write_one(writer, "only in the lost WAL")
+    unlink_both(store)
+    with pytest.raises(errors.GenerationLost):
+        writer.reopen()
+    assert "only in the lost WAL" in captured(store)
+    writer.reopen()
+    write_one(writer, "after")
+    writer.close()
+
+
+def test_forgotten_store_keeps_what_only_it_still_sees(store: Path) -> None:
+    writer = open_write(store)
+    write_one(writer, "only in the lost WAL")
+    unlink_both(store)
+    del writer
+    assert "only in the lost WAL" in captured(store)
+
+
+def test_lock_lost_after_the_generation_still_captures_it(store: Path, live_store_audit_hook) -> None:
+    writer = open_write(store)
+    write_one(writer, "only in the lost WAL")
+    unlink_wal(store)
+    with live_store_audit_hook.allowing():
+        store.read_bytes()
+    with pytest.raises(errors.GenerationLost) as refused:
+        writer.rows("SELECT 1")
+    assert (refused.value.capture / "state.db-wal").stat().st_size > 0
+    assert "only in the lost WAL" in captured(store)
+
+
+def test_file_is_not_opened_beside_our_own_stale_connection(store: Path) -> None:
+    stale = open_write(store)
+    unlink_both(store)
+    with pytest.raises(errors.GenerationLost) as refused:
+        open_read(store)
+    assert refused.value.operator_detail == (
+        f"This process itself still has replaced or unlinked files of {store} open."
+    )
+    with pytest.raises(errors.GenerationLost):
+        stale.close()
+    with open_read(store) as reader:
+        assert reader.row("SELECT count(*) FROM note") == (3,)

@@ -158,6 +158,16 @@ def test_statement_after_the_loss_is_not_even_started(store: Path) -> None:
     assert "the WAL write lock of this process (byte 120)" in str(refused.value)
 
 
+def test_long_read_notices_the_loss_at_its_next_batch(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "long.db", rows=500)
+    reader = open_read(store)
+    rows = reader.iterate("SELECT id FROM note ORDER BY id", batch=100)
+    assert next(rows) == (1,)
+    cancel_locks(store)
+    with pytest.raises(errors.WriteLockLost):
+        list(rows)
+
+
 def test_second_name_of_the_file_in_use_by_another_process_is_refused(store: Path, child, fake_clock) -> None:
     # A hard link: each name would get a WAL of its own over the same database file.
     link = store.with_name("other.db")

@@ -190,7 +190,11 @@ def test_error_inside_our_transaction_does_not_unlock_a_second_library(store: Pa
 
 @pytest.mark.usefixtures("staged")
 @pytest.mark.parametrize("accident", DROPS_WRITE_LOCK)
-def test_standing_lock_lost_while_idle_is_seen_at_the_next_use_by_reader_and_writer(store: Path, accident) -> None:
+def test_standing_lock_lost_while_idle_is_seen_at_the_next_use_by_reader_and_writer(
+    store: Path, child, accident
+) -> None:
+    idle = child(HOLD_OPEN, store)  # without it the second library thinks it is alone and removes the WAL
+    idle.wait_for("open")
     writer, reader = open_write(store), open_read(store)
     assert writer.descriptors.shm is not None
     assert own_lock(writer.descriptors.shm, canary_byte()) == "read"

@@ -210,7 +210,27 @@ def timed(request):
     return {"seconds": elapsed, "closed_seconds": time.perf_counter() - started, **detail}
 
 
+def use(request):
+    """A day with the file: check, append, flip a flag, search old and new text, delete a session, check again."""
+    before, picked = check(request), sample(request)["picked"]
+    ids = append({**request, "source": "cli"})["ids"]
+    queries = [*request["queries"], *(value[1] for kind, value in picked.items() if value and kind != "piece")]
+    found = search({**request, "queries": queries, "limit": 500})["found"]
+    pieces = [*request["pieces"], *([picked["piece"][1]] if picked["piece"] else [])]
+    within = {text: substring({**request, "text": text})["ids"] for text in pieces}
+    db = session_db(request["db"])
+    try:
+        listed = [row["id"] for row in db.list_sessions_rich(limit=100, include_children=True)]
+        deleted = db.delete_session(request["victim"])
+    finally:
+        db.close()
+    left = sum(row[1] == request["victim"] for row in rows(request)["messages"])
+    answer = {"before": before, "after": check(request), "picked": picked, "ids": ids, "found": found}
+    return {**answer, "within": within, "listed": listed, "deleted": deleted, "left": left}
+
+
 REQUESTS = {
+    "use": use,
     "append": append,
     "search": search,
     "substring": substring,

@@ -49,6 +49,16 @@ class Checkpoint:
     moved_frames: int
 
 
+class _FrameCount:
+    """SQLite's WAL hook: remembers how many frames the WAL had after the last commit."""
+
+    count = 0
+
+    def __call__(self, _connection: object, _name: str, frames: int) -> int:
+        self.count = frames
+        return 0
+
+
 class Store(Link):
     """A store open for writing, in SQLite's normal locking mode."""
 
@@ -56,18 +66,15 @@ class Store(Link):
 
     def _start(self, reopen: Callable[[], Store]) -> None:
         self._reopen = reopen
-        self._frames = 0
+        # An object of its own: a method of the store would keep a forgotten store alive through its connection.
+        self._frames = _FrameCount()
         self._checkpointed_at = 0
         self._wrote = False
         self._synchronous: int | None = None
         self._turn = threading.Lock()
         self._turn_of: int | None = None  # the thread whose transaction is open
         self._connection.wal_autocheckpoint(0)
-        self._connection.set_wal_hook(self._note_frames)
-
-    def _note_frames(self, _connection: object, _name: str, frames: int) -> int:
-        self._frames = frames
-        return 0
+        self._connection.set_wal_hook(self._frames)
 
     # --- transactions ----------------------------------------------------------------------------------------
 
@@ -213,10 +220,11 @@ class Store(Link):
         self._check_strangers(committed=True)
         self._check_generation(committed=True, contents=False)
         self._check_standing_lock(committed=True)
-        if self._frames < self._checkpointed_at:
+        frames = self._frames.count
+        if frames < self._checkpointed_at:
             self._checkpointed_at = 0  # the WAL was started again from its beginning
-        if self._frames - self._checkpointed_at >= CHECKPOINT_FRAMES:
-            self._checkpointed_at = self._frames
+        if frames - self._checkpointed_at >= CHECKPOINT_FRAMES:
+            self._checkpointed_at = frames
             self._checkpoint("passive")
 
     def _roll_back(self, cause: BaseException) -> None:
@@ -339,7 +347,6 @@ class Store(Link):
                 self._release()
             fresh = self._reopen()
             self.__dict__.update(fresh.__dict__)
-            self._connection.set_wal_hook(self._note_frames)
             self._adopt(fresh)
 
 

@@ -192,7 +192,7 @@ class IOFailure(StorageError):
 
 
 class CannotOpen(StorageError):
-    """The file or its sidecars cannot be opened. Facts: `path`."""
+    """The file or its sidecars cannot be opened. Facts: `path`, `errno` (0 when the system said nothing)."""
 
     code = "cannot_open"
 

@@ -124,22 +124,22 @@ class _Search:
 
     def of(self, pid: int) -> list[OpenFile]:
         """The store's files among one process' descriptors. OSError: the table could not be read to its end."""
-        denied: PermissionError | None = None
+        denied = False
         try:
             files, any_open = self._among(pid, f"{self.root}/{pid}/fd")
             if any_open:
                 return files
-        except PermissionError as error:
-            denied = error
+        except PermissionError:
+            denied = True  # not the error itself: its own frame would hold it, and every caller's objects with it
         # A leader that ended before its threads has no table, or none that we may read; each of its threads shows it.
         found: dict[int, OpenFile] = {}
         for thread in _listed(f"{self.root}/{pid}/task"):
             if thread != str(pid):
                 files, any_open = self._among(pid, f"{self.root}/{pid}/task/{thread}/fd")
                 found.update((opened.number, opened) for opened in files)
-                denied = None if any_open else denied
-        if denied is not None:
-            raise denied
+                denied = denied and not any_open
+        if denied:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), f"{self.root}/{pid}/fd")
         return list(found.values())
 
     def _among(self, pid: int, base: str) -> tuple[list[OpenFile], bool]:

@@ -8,6 +8,7 @@ Not for: deciding between our commands and hermes-agent's (see `handoff.py`), or
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -73,21 +74,17 @@ class VerbGroup(click.Group):
 
 def group_command(name: str) -> VerbGroup:
     """The command of one group of verbs."""
-
-    @with_options
-    @click.pass_context
-    def run(ctx: click.Context, /, **said: Any) -> None:
-        remember_options(ctx, **said)
-        if ctx.invoked_subcommand is None:
-            click.echo(ctx.get_help())
-
-    return _group(name, name, GROUPS[name], run)
+    return _group(name, name, GROUPS[name])
 
 
 def root_command() -> VerbGroup:
     """The whole program."""
+    version = click.version_option(__version__, "--version", message="hermes-state %(version)s")
+    text = "Keep a Hermes state.db small, fast and recoverable while gateways are running."
+    return _group("hermes-state", None, text, version)
 
-    @click.version_option(__version__, "--version", message="hermes-state %(version)s")
+
+def _group(name: str, group: str | None, text: str, *more: Callable[[Any], Any]) -> VerbGroup:
     @with_options
     @click.pass_context
     def run(ctx: click.Context, /, **said: Any) -> None:
@@ -95,11 +92,8 @@ def root_command() -> VerbGroup:
         if ctx.invoked_subcommand is None:
             click.echo(ctx.get_help())
 
-    text = "Keep a Hermes state.db small, fast and recoverable while gateways are running."
-    return _group("hermes-state", None, text, run)
-
-
-def _group(name: str, group: str | None, text: str, run: Any) -> VerbGroup:
+    for option in more:
+        option(run)  # click notes an option on the function itself
     params = list(reversed(getattr(run, "__click_params__", [])))
     return VerbGroup(
         group=group, name=name, params=params, help=text, callback=run, invoke_without_command=True,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import LedgerDamaged
+from maintenance.beside import share_like_store, sync_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +97,13 @@ def append(db: Path, entry: LedgerEntry) -> Path:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o600)
         try:
+            if not existed:
+                share_like_store(descriptor, db)
             _append_line(descriptor, line, path)
         finally:
             os.close(descriptor)
         if not existed:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise LedgerDamaged(
             f"The delete ledger {path} cannot be written: {error.strerror}.",
@@ -154,11 +157,3 @@ def _user_name() -> str:
     except (KeyError, OSError):
         # No name in the environment and none for the number: containers run like that. The number is in the entry.
         return ""
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

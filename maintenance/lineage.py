@@ -134,7 +134,7 @@ class Forest:
 
     def delegates(self, session_ids: Iterable[str]) -> tuple[str, ...]:
         """Everything these sessions handed out, with what that handed out in turn; none of the given ones."""
-        given = set(session_ids)
+        given = dict.fromkeys(session_ids)
         found: dict[str, None] = {}
         waiting = list(given)
         while waiting:

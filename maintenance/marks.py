@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import MarksDamaged
+from maintenance.beside import share_like_store, sync_folder
 
 FORMAT = 1
 _MARKS = ("pinned", "archived")
@@ -66,7 +67,7 @@ def _change(db: Path, changes: dict[str, dict[str, bool]]) -> int:
     path = marks_path(db)
     if not changes or (not path.exists() and not any(any(marks.values()) for marks in changes.values())):
         return 0
-    with _only_writer(path):
+    with _only_writer(path, db):
         document = _read(path)
         sessions = document.setdefault("sessions", {})
         changed = 0
@@ -83,7 +84,7 @@ def _change(db: Path, changes: dict[str, dict[str, bool]]) -> int:
             if not entry:
                 sessions.pop(key, None)
         if changed:
-            _write(path, {**document, "format": FORMAT})
+            _write(path, {**document, "format": FORMAT}, db)
     return changed
 
 
@@ -110,11 +111,12 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
+def _write(path: Path, document: dict[str, Any], db: Path) -> None:
     staged = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            share_like_store(descriptor, db)
             json.dump(document, out, indent=1, sort_keys=True)
             out.write("\n")
             out.flush()
@@ -123,23 +125,19 @@ def _write(path: Path, document: dict[str, Any]) -> None:
     except BaseException:
         staged.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 @contextmanager
-def _only_writer(path: Path) -> Iterator[None]:
+def _only_writer(path: Path, db: Path) -> Iterator[None]:
     """Hold the lock file of the marks. It stays: removing it would let two writers lock two different files."""
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = path.with_name(f"{path.name}.lock")
+    existed = lock.exists()
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        if not existed:
+            share_like_store(descriptor, db)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -33,6 +33,15 @@ class Plan:
         for line in self.lines:
             stream.write(f"  {safe_text(line)}\n" if line else "\n")
 
+    def answer(self, *, as_json: bool) -> None:
+        """Print the plan as the whole result, for --dry-run."""
+        if as_json:
+            from maintenance.output.documents import print_json
+
+            print_json({"dry_run": True} | dict(self.facts))
+        else:
+            self.show()
+
 
 def confirm(plan: Plan, *, yes: bool, question: str, quiet: bool = False) -> bool:
     """Show the plan on stderr and ask. True when the work may go on; `quiet` (for --json) leaves the plan out."""

@@ -23,6 +23,9 @@ SQLITE_READONLY_DBMOVED = 1032
 # SQLITE_READONLY_CANTINIT and _DIRECTORY: a reader that may not create the -shm file that WAL needs.
 _NO_SIDECAR = {1288, 1544}
 
+# SQLITE_IOERR_SHMOPEN, _SHMSIZE, _SHMLOCK, _SHMMAP: it was the WAL index that failed.
+_WAL_INDEX = {4618, 4874, 5130, 5386}
+
 _DOCTOR = "Run `hermes doctor --db {path}`; it names the damaged object and changes nothing."
 
 
@@ -58,17 +61,18 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
             hint="Free some space and repeat the command; nothing was changed.", **facts,
         )
     if primary in (apsw.SQLITE_IOERR, apsw.SQLITE_PROTOCOL):
-        name = errno_names.errorcode.get(system_errno, "none reported")
-        detail = f" ({name}: {os.strerror(system_errno)})" if system_errno else ""
+        failed = f"{path}-shm" if extended in _WAL_INDEX else path
+        detail = _os_error(system_errno)
         return errors.IOFailure(
-            f"The operating system failed {doing} {path}{detail}. {said}",
+            f"The operating system failed {doing} {failed}{detail}. {said}",
             hint=f"Check the disk, the file system and the open-file limit first. {doctor}",
             errno=system_errno, **facts,
         )
     if primary == apsw.SQLITE_CANTOPEN or extended in _NO_SIDECAR:
         return errors.CannotOpen(
-            f"{path} or a file beside it (-wal, -shm) cannot be opened for {doing}. {said}",
-            hint="Check that the folder exists, that this user may write to it, and the open-file limit.", **facts,
+            f"{path} or a file beside it (-wal, -shm) cannot be opened{_os_error(system_errno)}. {said}",
+            hint="Check that the folder exists, that this user may write to it, and the open-file limit.",
+            errno=system_errno, **facts,
         )
     if primary in (apsw.SQLITE_READONLY, apsw.SQLITE_PERM, apsw.SQLITE_AUTH):
         return errors.ReadOnlyStore(
@@ -82,6 +86,11 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
             holders=(), waited_seconds=0.0, **facts,
         )
     return errors.StatementFailed(f"SQLite refused a statement while {doing} {path}. {said}", hint="", **facts)
+
+
+def _os_error(number: int) -> str:
+    """ " (EMFILE: Too many open files)", or nothing when the system said nothing."""
+    return f" ({errno_names.errorcode.get(number, number)}: {os.strerror(number)})" if number else ""
 
 
 @contextmanager

@@ -42,8 +42,7 @@ def command(ctx: Context, *, ids: tuple[str, ...], filters: Filters, undo: bool,
     from maintenance.removal.flag_flow import run_flagging
     from maintenance.removal.marking import by_filters, by_name
 
-    filtered = filters.narrows or (filters.has_age and not ids)
-    if ids and filtered:
+    if ids and (filters.narrows or filters.has_age):
         raise click.UsageError("Give ids or filters, not both.")
     if not ids and not filters.narrows:
         raise click.UsageError("Name sessions by id, or give at least one filter that leaves something out.")

@@ -21,7 +21,7 @@ Lock: SQLite's exclusive lock for the whole run, mostly under a second. Refused 
 with their names. With --online no exclusive lock: transactions of at most 200 rows with rests between them.
 
 Left alone: everything that is not named. A session that a turn lease, a compression lock or the runtime ledger guards
-is refused, and then nothing is deleted.
+is refused, and then nothing is deleted; --dry-run lists it with the reason.
 
 \b
 Example:
@@ -45,7 +45,7 @@ def command(ctx: Context, *, ids: tuple[str, ...], dry_run: bool, yes: bool, onl
     from maintenance.removal.flow import Manner, run
 
     with reading(ctx) as store:
-        choice = choose_by_name(store, ids, ctx.clock.now())
+        choice = choose_by_name(store, ids, ctx.clock.now(), only_look=dry_run)
     manner = Manner(
         verb=VERB,
         reason="named on the command line",

@@ -23,7 +23,7 @@ from maintenance.output.text import human_bytes
 )
 @click.option("--sizes", is_flag=True, help="Also add up the pages of every table and index.")
 @store_options
-def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool) -> None:
+def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool) -> int:
     """Check a store: pages, search indexes, WAL, holders, file system.
 
     Names the damaged table or index, tells damage of the store from damage of a search index, and ends with the one
@@ -63,4 +63,4 @@ def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool) -> None:
             print_table(
                 [Column("object"), Column("kind"), Column("size", right=True), Column("share", right=True)], rows
             )
-    click.get_current_context().exit(found.exit_code)
+    return found.exit_code

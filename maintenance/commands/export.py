@@ -98,7 +98,7 @@ def command(
         with store.snapshot():
             chosen = _chosen(store, dialect, marks, filters, session_id, ctx.clock.now(), lineage)
         files: list[ExportedFile] = []
-        with progress(len(chosen.ids), "Exporting sessions") as bar:
+        with progress(len(chosen.ids), "exporting sessions") as bar:
             source = ExportSource(store, dialect, chosen, choice, bar.advance)
             if not dry_run:
                 files = _write(source, form, target, ctx, force=force)
@@ -166,7 +166,7 @@ def _report(
     dry_run: bool,
 ) -> None:
     from maintenance.output.documents import print_json
-    from maintenance.output.text import human_bytes
+    from maintenance.output.text import human_bytes, plural
 
     tally = source.tally
     if ctx.json:
@@ -186,18 +186,19 @@ def _report(
         )
         return
     if dry_run:
-        click.echo(f"Would write {len(chosen.ids)} sessions to {target} ({form}).")
+        click.echo(f"Would write {plural(len(chosen.ids), 'session')} to {target} ({form}).")
     elif target != "-":
         size = human_bytes(sum(item.bytes for item in files))
-        click.echo(f"Wrote {tally.sessions} sessions, {tally.messages} messages to {target} ({size}), verified.")
+        written = f"{plural(tally.sessions, 'session')}, {plural(tally.messages, 'message')}"
+        click.echo(f"Wrote {written} to {target} ({size}), verified.")
         if len(files) == 1:
             click.echo(f"sha256 {files[0].sha256}")
     notes = [
-        (chosen.archived_left_out, "archived sessions left out (--include-archived)"),
-        (tally.not_live, "rewound or compacted messages left out (--all-messages)"),
-        (source.redactor.count, "secrets masked"),
-        (len(tally.missing), "sessions were deleted meanwhile and are not in the export"),
+        (chosen.archived_left_out, "archived session", "left out (--include-archived)"),
+        (tally.not_live, "rewound or compacted message", "left out (--all-messages)"),
+        (source.redactor.count, "secret", "masked"),
+        (len(tally.missing), "session", "deleted meanwhile and not in the export"),
     ]
-    for count, what in notes:
+    for count, noun, what in notes:
         if count:
-            click.echo(f"{count} {what}.", err=True)
+            click.echo(f"{plural(count, noun)} {what}.", err=True)

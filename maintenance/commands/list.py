@@ -44,7 +44,7 @@ def command(ctx: Context, *, limit: int, offset: int, everything: bool, filters:
     marks = read_marks(ctx.db)
     chosen = list_filters(filters, everything=everything)
     unlimited = everything and click.get_current_context().get_parameter_source("limit") is not _COMMANDLINE
-    with reading(ctx) as store, progress(None, "Reading sessions") as bar:
+    with reading(ctx) as store, progress(None, "reading sessions") as bar:
         page = list_sessions(
             store,
             dialect_of(store),

@@ -17,9 +17,9 @@ import click
 
 from hermes_state.clock import Clock
 from hermes_state.errors import StateError
-from lockowners import Holder, LockOwner, LockOwnersError, LockReport, Scan, Watcher, holders
+from lockowners import Holder, LockOwner, LockOwnersError, LockReport, Process, Scan, Watcher, holders
 from maintenance.context import Context, store_options
-from maintenance.gate import how_to_stop
+from maintenance.gate import how_to_stop, not_visible_lines
 from maintenance.output.documents import print_json
 from maintenance.output.tables import Column, print_table
 from maintenance.output.text import safe_text
@@ -117,12 +117,11 @@ def show(report: LockReport, scan: Scan) -> None:
 
 
 def hidden_lines(report: LockReport, scan: Scan) -> list[str]:
-    """What could not be seen, each thing once."""
-    found = [f"not visible: {row.describe()}" for row in dict.fromkeys((*scan.hidden, *report.hidden))]
-    found += [f"not visible: {note}" for note in dict.fromkeys((scan.namespace_note, report.namespace_note)) if note]
-    if scan.method == "none":
-        found.append("not visible: this system offers no way to see which processes have a file open")
-    return found
+    """What could not be seen by either look, each thing once."""
+    found = [*not_visible_lines(scan), *(f"not visible: {row.describe()}" for row in report.hidden)]
+    if report.namespace_note:
+        found.append(f"not visible: {report.namespace_note}")
+    return list(dict.fromkeys(found))
 
 
 def document(report: LockReport, scan: Scan) -> dict[str, Any]:
@@ -175,7 +174,7 @@ def _holder(holder: Holder) -> dict[str, Any]:
     }
 
 
-def _process(process: Any) -> dict[str, Any]:
+def _process(process: Process) -> dict[str, Any]:
     return {
         "pid": process.pid,
         "start_ticks": process.start_ticks,

@@ -86,7 +86,7 @@ def command(
         reclaim=reclaim, above_percent=above, method="copy" if via_copy else "vacuum", quick=quick
     )
     if dry_run:
-        _print_plan(ctx, make_plan(ctx, choices, _scan(ctx)), online=online)
+        make_plan(ctx, choices, _scan(ctx)).shown(online=online).answer(as_json=ctx.json)
         return
     run = optimize_online if online else optimize_forced if force else optimize
     report = run(ctx, choices, announce=lambda plan: _announce(ctx, plan, online=online))
@@ -97,16 +97,6 @@ def _scan(ctx: Context) -> Scan:
     from lockowners import holders
 
     return holders(ctx.db)
-
-
-def _print_plan(ctx: Context, plan: OptimizePlan, *, online: bool) -> None:
-    from maintenance.output.documents import print_json
-
-    shown = plan.shown(online=online)
-    if ctx.json:
-        print_json({"dry_run": True} | dict(shown.facts))
-    else:
-        shown.show()
 
 
 def _announce(ctx: Context, plan: OptimizePlan, *, online: bool) -> None:

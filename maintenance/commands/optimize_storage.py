@@ -50,7 +50,7 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
 @store_options
 def command(
     ctx: Context, *, dry_run: bool, no_vacuum: bool, force: bool, rebuild: bool, trigram: Switch | None, yes: bool
-) -> None:
+) -> int:
     # Imported here so that `--help` and a usage error cost no engine.
     from lockowners import holders
     from maintenance.output.documents import print_json
@@ -65,17 +65,14 @@ def command(
     plan = make_plan(ctx, choices, holders(ctx.db) if dry_run else None)
     shown = plan.shown()
     if dry_run:
-        if ctx.json:
-            print_json({"dry_run": True} | dict(shown.facts))
-        else:
-            shown.show()
-        return
+        shown.answer(as_json=ctx.json)
+        return 0
     loses_search = plan.state.trigram and not plan.trigram_after
     if loses_search:
         question = "hermes-agent will find no CJK text and no parts of words. Go on?"
         if not confirm(shown, yes=yes, question=question, quiet=ctx.json):
             click.echo("Nothing was changed.", err=True)
-            sys.exit(1)
+            return 1
     elif not ctx.json and not plan.nothing_to_do:
         shown.show(sys.stderr)
     report = _vacuum_beside_holders(ctx) if force else None
@@ -83,11 +80,12 @@ def command(
         report = optimize_storage(ctx, plan)
     if ctx.json:
         print_json({"dry_run": False} | report.document())
-        return
+        return 0
     for line in report.lines():
         click.echo(line)
     for warning in report.warnings:
         click.echo(f"Warning: {warning}", err=True)
+    return 0
 
 
 def _vacuum_beside_holders(ctx: Context) -> StorageReport | OptimizeReport | None:

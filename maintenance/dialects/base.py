@@ -30,9 +30,7 @@ class SessionFacts:
     started_at: float | None  # epoch seconds UTC; None when not a time
     ended_at: float | None  # epoch seconds UTC; None when open, or ended at an unreadable time
     ended: bool  # True once something ended it, even at an unreadable time
-    last_activity_at: (
-        float | None
-    )  # newest of start, end and activity stamp; of an open session also its newest message
+    last_activity_at: float | None  # newest of start, end, activity stamp and, while it is open, newest message
     message_count: int  # the file's own counter
     archived: bool  # hidden from listings by the user or a sweep (column or mark)
     pinned: bool  # to be kept by every sweep (column or mark)
@@ -235,11 +233,14 @@ class Dialect(Protocol):
     def lineage(self, reader: Reader) -> list[LineageRow]:
         """Every session that takes part in a lineage."""
 
+    def children(self, reader: Reader, ids: Sequence[str]) -> dict[str, frozenset[str]]:
+        """Sessions whose parent link names one of `ids`, by parent."""
+
     def unnamed_sessions(self, reader: Reader) -> int:
         """Session rows whose id is not text: they are counted and cannot be chosen."""
 
-    def ids_with_prefix(self, reader: Reader, prefix: str, limit: int) -> list[str]:
-        """Ids that start with `prefix`, literally."""
+    def ids_with_prefix(self, reader: Reader, prefix: str, limit: int = -1) -> list[str]:
+        """Ids that start with `prefix`, literally; all of them without a limit."""
 
     def ids_with_title(self, reader: Reader, title: str, limit: int) -> list[str]:
         """Ids of sessions titled `title`, or `title #N` with the highest N first."""
@@ -253,6 +254,12 @@ class Dialect(Protocol):
     def messages(self, reader: Reader, message_ids: Sequence[int]) -> Iterator[MessageRow]:
         """These messages, in order of id, streamed."""
 
+    def newest_message(self, reader: Reader) -> int:
+        """The highest message id of the store, 0 when it has none; ids are never used twice."""
+
+    def messages_after(self, reader: Reader, message_id: int) -> list[tuple[int, str]]:
+        """Id and session of each message with a higher id, in order."""
+
     def message_counts(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         """Rows by session, counted in the table; a session without messages has 0."""
 
@@ -264,6 +271,9 @@ class Dialect(Protocol):
 
     def usage(self, reader: Reader, session_id: str) -> list[UsageRow]:
         """Per-model usage where the file records it."""
+
+    def session_count(self, reader: Reader) -> int:
+        """Session rows of the whole store."""
 
     def counts(self, reader: Reader) -> StoreCounts:
         """Whole-store figures."""

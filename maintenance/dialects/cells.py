@@ -102,11 +102,6 @@ def decode_cell(kind: object, value: object) -> Any:
     return value
 
 
-def quoted(name: str) -> str:
-    """An SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def key_list(count: int) -> str:
     """SQL for an IN list of `count` ids bound as bytes."""
     return "(" + ", ".join(["CAST(? AS TEXT)"] * count) + ")"

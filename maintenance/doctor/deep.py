@@ -15,12 +15,11 @@ from pathlib import Path
 
 from hermes_state.engine import NulRule, Reader, ReadStore, open_write
 from hermes_state.errors import InsufficientSpace, StateError
-from maintenance.doctor.findings import Finding, Severity, rows_command
+from maintenance.doctor.findings import Finding, Severity, is_damage, rows_command
 from maintenance.doctor.fulltext import fulltext_indexes
 from maintenance.doctor.nul_rule import rule_of_store
-from maintenance.doctor.quoting import literal
-from maintenance.doctor.quoting import name as quoted
 from maintenance.output.text import human_bytes
+from maintenance.quoting import literal, quoted
 
 SPARE_BYTES = 64 << 20
 
@@ -66,10 +65,12 @@ def index_content_findings(pages: Reader) -> list[Finding]:
 
 
 def _ok(reader: Reader, check: str, table: str) -> bool:
-    """Whether a check of one table says "ok"; a check that raises does not."""
+    """Whether a check of one table says "ok"; one that meets damage does not, and any other failure decides nothing."""
     try:
         return reader.rows(f"PRAGMA {check}({literal(table)})") == [("ok",)]
-    except StateError:
+    except StateError as error:
+        if not is_damage(error):
+            raise
         return False
 
 
@@ -79,6 +80,8 @@ def _compare(copy: Path, index: str, rule: NulRule) -> Finding:
         with open_write(copy, foreign=True, nul_rule=rule) as store, store.transaction(durability="process") as tx:
             tx.execute(f"INSERT INTO {table}({table}, rank) VALUES ('integrity-check', 1)")
     except StateError as error:
+        if not is_damage(error):
+            raise
         return Finding(
             code="search_rows_differ",
             severity=Severity.DAMAGE,

@@ -19,7 +19,7 @@ from hermes_state.errors import NotFound, StateError
 from lockowners import LockOwnersError, LockReport, Watcher, holders
 from maintenance.doctor import rows, surroundings
 from maintenance.doctor.deep import deep_findings, index_content_findings
-from maintenance.doctor.findings import Finding, Severity, exit_code, next_command, verdict
+from maintenance.doctor.findings import SKIPPED, Finding, Severity, exit_code, next_command, verdict
 from maintenance.doctor.identity import identity_findings, refused_finding
 from maintenance.doctor.pages import page_findings
 from maintenance.doctor.processes import holder_findings, own_budget_finding, split_findings
@@ -62,7 +62,7 @@ class Examination:
 
     @property
     def verdict(self) -> str:
-        """One word: healthy, problems or damaged."""
+        """One word: healthy, problems, damaged or unchecked."""
         return verdict(self.findings)
 
     @property
@@ -107,7 +107,7 @@ def examine(
             found += wal_findings(pages, lambda: _look(watcher, pages))
             if options.quick:
                 sentence = "Pages, foreign keys and search indexes were not checked (--quick)."
-                found.append(Finding(code="skipped", severity=Severity.INFO, object=str(path), sentence=sentence))
+                found.append(Finding(code=SKIPPED, severity=Severity.INFO, object=str(path), sentence=sentence))
             inner, objects = _content_findings(path, pages, options, clock, say)
             found += inner
     except StateError as problem:
@@ -123,6 +123,7 @@ def _content_findings(
 ) -> tuple[list[Finding], tuple[ObjectSize, ...]]:
     """What needs the tables: pages, indexes, foreign keys, space."""
     found: list[Finding] = []
+    unreadable = False
     objects: tuple[ObjectSize, ...] = ()
     size = pages.page_count * pages.page_size
 
@@ -134,11 +135,13 @@ def _content_findings(
             if size >= LARGE_BYTES:
                 say(f"Checking every page of {human_bytes(size)}; the WAL cannot be reset meanwhile.")
             found += page_findings(pages, modules)
+            unreadable = any(finding.code == "table_damaged" and finding.object == "messages" for finding in found)
             if size >= LARGE_BYTES:
                 say("Checking the search indexes.")
-        found += _guarded(
+        searched = _guarded(
             "search indexes", path, lambda: search_findings(modules, open_with, quick=options.quick, deep=options.deep)
         )
+        found += [_not_comparable(finding) if unreadable else finding for finding in searched]
         if options.deep:
             found += _guarded("indexes against rows", path, lambda: index_content_findings(pages))
             found += _guarded("search indexes on a copy", path, lambda: deep_findings(modules))
@@ -162,6 +165,23 @@ def _guarded(what: str, path: Path, check: Callable[[], Iterable[Finding]]) -> l
         return list(check())
     except (StateError, UnicodeDecodeError) as problem:
         return [_unchecked(what, path, problem)]
+
+
+def _not_comparable(finding: Finding) -> Finding:
+    """Rows of `messages` that cannot be read are not gone: an index that still has their text must not be rebuilt."""
+    if finding.code != "search_rows_differ":
+        return finding
+    sentence = (
+        f"The search index {finding.object} cannot be compared with messages while that table is damaged; it may hold "
+        "text of rows that cannot be read. Do not rebuild it."
+    )
+    return Finding(
+        code="search_rows_not_compared",
+        severity=Severity.WARNING,
+        object=finding.object,
+        sentence=sentence,
+        facts=finding.facts,
+    )
 
 
 def _unchecked(what: str, path: Path, problem: StateError | UnicodeDecodeError) -> Finding:

@@ -16,6 +16,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from hermes_state.errors import StateError
+
+# The code of the note that the checks of pages, foreign keys and search indexes were left out.
+SKIPPED = "skipped"
+
 
 class Severity(IntEnum):
     """How much a finding matters; the higher, the worse."""
@@ -70,8 +75,15 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def verdict(findings: Iterable[Finding]) -> str:
-    """One word for the exit code: "healthy", "problems" or "damaged"."""
-    return {0: "healthy", 3: "problems", 65: "damaged"}[exit_code(findings)]
+    """One word: "healthy", "problems", "damaged", or "unchecked" when nothing is wrong in what little was looked at.
+
+    "healthy" is said only after pages and indexes were checked.
+    """
+    found = list(findings)
+    code = exit_code(found)
+    if code == 0 and any(finding.code == SKIPPED for finding in found):
+        return "unchecked"
+    return {0: "healthy", 3: "problems", 65: "damaged"}[code]
 
 
 def next_command(findings: Iterable[Finding]) -> str:
@@ -93,6 +105,11 @@ def _rank(finding: Finding) -> tuple[bool, int, bool]:
     return (lost, int(finding.severity), bool(finding.next_command))
 
 
+def is_damage(error: StateError) -> bool:
+    """SQLITE_CORRUPT in any form; any other failure says nothing about what the file holds."""
+    return error.sqlite_code == 11
+
+
 def command(verb: str, path: Path, *more: str) -> str:
     """A command line of ours that works from any folder."""
     return " ".join(["hermes-state", *verb.split(), "--db", shlex.quote(str(path)), *more])
@@ -108,8 +125,3 @@ def copy_command(path: Path) -> str:
     target = shlex.quote(f"{path}.damaged-copy")
     present = [f"{path}{suffix}" for suffix in ("", "-wal", "-journal") if os.path.exists(f"{path}{suffix}")]
     return f"mkdir {target} && cp -p {' '.join(map(shlex.quote, present))} {target}/"
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 page`, `2 pages`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -13,10 +13,8 @@ from hermes_state.engine import Reader
 from maintenance.dialects.base import SearchIndex
 from maintenance.dialects.detect import dialect_of
 from maintenance.doctor.findings import command
-from maintenance.doctor.quoting import name as quoted
-
-# `sessions optimize-storage` converts files from this schema on.
-CONVERTIBLE_SCHEMA = 16
+from maintenance.quoting import quoted
+from maintenance.space.storage.layout import OLDEST_SCHEMA
 
 _CONTENT_ROWID = re.compile(r"content_rowid\s*=\s*['\"]?(\w+)", re.IGNORECASE)
 
@@ -84,7 +82,7 @@ def gate_of(reader: Reader, index: SearchIndex) -> Gate | None:
 def rebuild_command(reader: Reader, index: SearchIndex) -> str:
     """The command that builds this index anew, "" when no verb of ours does: it converts inline indexes only."""
     version = dialect_of(reader).shape.schema_version
-    if index.layout != "inline" or version is None or version < CONVERTIBLE_SCHEMA:
+    if index.layout != "inline" or version is None or version < OLDEST_SCHEMA:
         return ""
     return command("sessions optimize-storage", reader.path)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from hermes_state.engine import is_open
 from hermes_state.errors import Corrupt, NotAStore, StateError
-from maintenance.doctor.findings import Finding, Severity, command, copy_command, count
+from maintenance.doctor.findings import Finding, Severity, command, copy_command
+from maintenance.output.text import plural
 
 HEADER_BYTES = 100
 MAGIC = b"SQLite format 3\x00"
@@ -87,7 +88,7 @@ def refused_finding(path: Path, problem: StateError) -> Finding:
     if not any(head):
         sentence = (
             f"The first {len(head)} bytes are zero, so SQLite does not see a database; the rest of the "
-            f"{count(size, 'byte')} may still hold the rows."
+            f"{plural(size, 'byte')} may still hold the rows."
         )
         return _damage("zeroed_header", path, sentence, facts)
     if head.startswith(MAGIC):
@@ -102,7 +103,7 @@ def _unreadable_schema(path: Path, size: int, facts: Mapping[str, object]) -> Fi
     expected = int.from_bytes(head[28:32], "big") * (65536 if page_size == 1 else page_size)
     if size < expected:
         sentence = (
-            f"The file was cut: it has {count(size, 'byte')} and its header counts {expected:,}, so its schema "
+            f"The file was cut: it has {plural(size, 'byte')} and its header counts {expected:,}, so its schema "
             "cannot be used."
         )
         return _damage("file_cut", path, sentence, {**facts, "expected_bytes": expected})
@@ -140,7 +141,7 @@ def _beside(path: Path) -> list[Finding]:
     found = []
     if kept:
         sentence = (
-            f"{count(len(kept), 'capture')} of lost WAL generations {'lies' if len(kept) == 1 else 'lie'} beside the "
+            f"{plural(len(kept), 'capture')} of lost WAL generations {'lies' if len(kept) == 1 else 'lie'} beside the "
             "store; committed rows may be in there. Keep them (docs/recovery.md)."
         )
         facts = {"captures": [str(folder) for folder in kept], "unfinished": [str(folder) for folder in cut]}

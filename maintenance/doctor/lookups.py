@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from hermes_state.engine import Reader
 from maintenance.dialects.base import SearchIndex
 from maintenance.doctor.fulltext import text_source
-from maintenance.doctor.quoting import name as quoted
+from maintenance.quoting import quoted
 
 SAMPLE_ROWS = 16
 LARGEST_CELL = 1 << 20

@@ -18,8 +18,9 @@ from pathlib import Path
 from hermes_state.engine import NulRule, Reader, open_read
 from hermes_state.errors import StateError
 from maintenance.dialects.base import SearchIndex
+from maintenance.doctor.findings import is_damage
 from maintenance.doctor.fulltext import fulltext_indexes, text_source
-from maintenance.doctor.quoting import name as quoted
+from maintenance.quoting import quoted
 
 # Rows looked at from each end of the table; evidence of both rules in one index means two programs wrote it.
 SAMPLE_ROWS = 8
@@ -84,7 +85,7 @@ def evidence_of(reader: Reader, index: SearchIndex) -> Evidence:
             past += answer is True
             cut += answer is False
     except StateError as error:
-        if error.sqlite_code != 11:
+        if not is_damage(error):
             raise
         # A damaged index answers nothing; the check that follows says so.
     return Evidence(past_nul=past, cut=cut)

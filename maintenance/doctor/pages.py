@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from hermes_state.engine import Reader
 from hermes_state.errors import StateError
-from maintenance.doctor.findings import Finding, Severity, copy_command, count, rows_command
-from maintenance.doctor.quoting import literal
-from maintenance.doctor.quoting import name as quoted
+from maintenance.doctor.findings import Finding, Severity, copy_command, is_damage, rows_command
 from maintenance.doctor.salvageable import Readable, readable_rows
+from maintenance.output.text import plural
+from maintenance.quoting import literal, quoted
 from maintenance.space.sizes import SHADOWS, is_fulltext
 
 QUOTED_LINES = 5
@@ -48,7 +48,7 @@ def page_findings(pages: Reader, modules: Reader) -> list[Finding]:
                 code="pages",
                 severity=Severity.OK,
                 object=str(pages.path),
-                sentence=f"All {count(total, 'page')} are whole.",
+                sentence=f"All {plural(total, 'page')} are whole.",
                 facts={"pages": total},
             )
         ]
@@ -158,7 +158,7 @@ def _tree_finding(reader: Reader, tree: Tree, bad: list[int], facts: Mapping[str
             sentence=f"The index {tree.name} of the table {tree.table} is damaged{where}; the rows are in the table, "
             "not in it. SQLite refuses changes that touch it.",
             facts=facts,
-            next_command=rows_command(reader.path),
+            next_command=(copy_command if _export_reads(reader, tree) else rows_command)(reader.path),
         )
     readable = readable_rows(reader, tree.table)
     return Finding(
@@ -172,10 +172,18 @@ def _tree_finding(reader: Reader, tree: Tree, bad: list[int], facts: Mapping[str
     )
 
 
+def _export_reads(reader: Reader, index: Tree) -> bool:
+    """Whether `sessions export` may need this index: keys of tables, and messages by session. It would fail, too."""
+    if index.name.startswith("sqlite_autoindex_"):
+        return True
+    columns = reader.rows(f"PRAGMA index_info({literal(index.name)})")
+    return index.table == "messages" and [row[2] for row in columns[:1]] == ["session_id"]
+
+
 def _readable_words(readable: Readable) -> str:
     if readable.listed is None or readable.readable is None:
         return ""
-    return f"; {readable.readable:,} of {count(readable.listed, 'row')} can be read by key"
+    return f"; {readable.readable:,} of {plural(readable.listed, 'row')} can be read by key"
 
 
 def _quick_check(reader: Reader, sql: str) -> tuple[list[str], StateError | None]:
@@ -183,6 +191,8 @@ def _quick_check(reader: Reader, sql: str) -> tuple[list[str], StateError | None
     try:
         said = [str(row[0]) for row in reader.rows(sql)]
     except StateError as error:
+        if error.retryable:
+            raise  # a lock that was not obtained says nothing about the pages
         return [], error
     except UnicodeDecodeError:
         return ["a line that is not UTF-8"], None  # names in a damaged schema
@@ -214,7 +224,7 @@ def _can_be_scanned(reader: Reader, tree: Tree) -> bool:
             for _row in reader.iterate(f"SELECT 1 FROM {table} INDEXED BY {quoted(tree.name)}"):
                 pass
     except StateError as error:
-        return not _is_damage(error)
+        return not is_damage(error)
     return True
 
 
@@ -232,16 +242,11 @@ def _forbidden_nulls(reader: Reader, table: str) -> Iterator[Finding]:
                 code="null_in_required_column",
                 severity=Severity.DAMAGE,
                 object=f"{table}.{name}",
-                sentence=f"{count(number, 'row')} of {table} {'has' if number == 1 else 'have'} nothing in {name}, "
+                sentence=f"{plural(number, 'row')} of {table} {'has' if number == 1 else 'have'} nothing in {name}, "
                 "which the schema forbids: the content of a page was overwritten, or a program skipped the check.",
                 facts={"rows": number, "table": table, "column": str(name)},
                 next_command=rows_command(reader.path),
             )
-
-
-def _is_damage(error: StateError) -> bool:
-    """SQLITE_CORRUPT in any form; other failures say nothing about the pages."""
-    return error.sqlite_code == 11
 
 
 def _codes(error: StateError | None) -> dict[str, int | None]:

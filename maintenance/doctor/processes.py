@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockowners import Holder, Process, Scan
-from maintenance.doctor.findings import Finding, Severity, command, count
+from maintenance.doctor.findings import Finding, Severity, command
+from maintenance.output.text import plural
 
 # The soft limit of open files from which on a process counts as close to running out.
 CLOSE_TO_LIMIT = 0.8
@@ -111,7 +112,7 @@ def _holder_finding(holder: Holder, scan: Scan, proc_root: Path) -> Finding:
     if process.container:
         words.append(f"in {process.container}")
     if budget.on_store:
-        words.append(f"{count(budget.on_store, 'descriptor')} on the store")
+        words.append(f"{plural(budget.on_store, 'descriptor')} on the store")
     words.append(f"SQLite from {library}, version unknown" if library else "SQLite unknown")
     sentence = f"PID {process.pid} ({process.command}) of {process.user} has the store open: {', '.join(words)}."
     if budget.tight:

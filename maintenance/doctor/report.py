@@ -40,6 +40,8 @@ def verdict_words(examination: Examination) -> str:
         parts.append(f"damaged search {'index' if len(derived) == 1 else 'indexes'}: {', '.join(derived)}")
     if problems:
         parts.append("1 problem" if len(problems) == 1 else f"{len(problems)} problems")
+    if not parts and examination.verdict == "unchecked":
+        return "nothing wrong in what was looked at; pages and indexes were not checked."
     return "; ".join(parts) + "." if parts else "healthy."
 
 

@@ -10,8 +10,8 @@ from collections import Counter
 
 from hermes_state.engine import Reader
 from hermes_state.errors import StateError
-from maintenance.doctor.findings import Finding, Severity, command, count
-from maintenance.output.text import human_bytes
+from maintenance.doctor.findings import Finding, Severity, command
+from maintenance.output.text import human_bytes, plural
 from maintenance.space.sizes import Sizes
 
 # Free pages are worth a rewrite from this share and this size on.
@@ -41,7 +41,7 @@ def foreign_key_findings(reader: Reader) -> list[Finding]:
             code="foreign_key_violated",
             severity=Severity.WARNING,
             object=table,
-            sentence=f"{count(number, 'row')} of {table} {'refers' if number == 1 else 'refer'} to rows of {parent} "
+            sentence=f"{plural(number, 'row')} of {table} {'refers' if number == 1 else 'refer'} to rows of {parent} "
             "that do not exist.",
             facts={"rows": number, "parent": parent},
         )
@@ -56,7 +56,7 @@ def foreign_key_findings(reader: Reader) -> list[Finding]:
 def space_finding(reader: Reader, sizes: Sizes) -> Finding:
     """How much of the file holds nothing."""
     words = (
-        f"{count(sizes.free_pages, 'page')} of {sizes.page_count:,} {'is' if sizes.free_pages == 1 else 'are'} free "
+        f"{plural(sizes.free_pages, 'page')} of {sizes.page_count:,} {'is' if sizes.free_pages == 1 else 'are'} free "
         f"({human_bytes(sizes.free_bytes)}, {sizes.free_share:.0%})"
     )
     pays = sizes.free_share >= FREE_SHARE and sizes.free_bytes >= FREE_BYTES

@@ -13,8 +13,8 @@ from itertools import islice
 
 from hermes_state.engine import Reader
 from hermes_state.errors import StateError
-from maintenance.doctor.quoting import literal
-from maintenance.doctor.quoting import name as quoted
+from maintenance.doctor.findings import is_damage
+from maintenance.quoting import literal, quoted
 
 RANGE_ROWS = 512
 
@@ -56,7 +56,7 @@ def _count(reader: Reader, table: str, lengths: str, keys: Sequence[int]) -> int
     try:
         return len(reader.rows(sql, tuple(keys)))
     except StateError as error:
-        if error.sqlite_code != 11:
+        if not is_damage(error):
             raise
         if len(keys) == 1:
             return 0

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from hermes_state.engine import NulRule, Reader, ReadStore
 from hermes_state.errors import StateError
 from maintenance.dialects.base import SearchIndex
-from maintenance.doctor.findings import Finding, Severity, count
+from maintenance.doctor.findings import Finding, Severity
 from maintenance.doctor.fulltext import fulltext_indexes, gate_of, rebuild_command, row_set, text_source
 from maintenance.doctor.lookups import missed_words
 from maintenance.doctor.nul_rule import NO_EVIDENCE, Evidence, evidence_of, is_trigram
-from maintenance.doctor.quoting import literal
-from maintenance.doctor.quoting import name as quoted
-from maintenance.output.text import human_bytes
+from maintenance.output.text import human_bytes, plural
+from maintenance.quoting import literal, quoted
 
 # Under the CUT rule text passes through Python: about 9 MB a second (measured). Above this only with --deep.
 CUT_CHECK_BYTES = 200_000_000
@@ -87,6 +86,8 @@ def check_index(reader: Reader, index: SearchIndex) -> Answer:
     try:
         said = [str(row[0]) for row in reader.rows(f"PRAGMA quick_check({literal(index.name)})")]
     except StateError as error:
+        if error.retryable:
+            raise  # a lock that was not obtained says nothing about the index
         return Answer(
             ok=False, said=error.message, sqlite_code=error.sqlite_code, sqlite_extended=error.sqlite_extended
         )
@@ -99,7 +100,7 @@ def _index_finding(
     if evidence.mixed:
         return _damaged(
             index,
-            f"The search index {index.name} was written under both NUL rules: {count(evidence.cut, 'row')} of those "
+            f"The search index {index.name} was written under both NUL rules: {plural(evidence.cut, 'row')} of those "
             f"looked at {'stops' if evidence.cut == 1 else 'stop'} at the first NUL, "
             f"{evidence.past_nul:,} {'does' if evidence.past_nul == 1 else 'do'} not.",
             reader,
@@ -191,7 +192,7 @@ def _lookup_findings(reader: Reader, index: SearchIndex) -> list[Finding]:
     if not missed:
         return []
     sentence = (
-        f"The search index {index.name} does not find {count(len(missed), 'message')} by words of "
+        f"The search index {index.name} does not find {plural(len(missed), 'message')} by words of "
         f"{'its' if len(missed) == 1 else 'their'} text, although its own check is ok."
     )
     looked = {"words_looked_up": looked_up, "ids": missed}
@@ -224,9 +225,9 @@ def _row_findings(reader: Reader, index: SearchIndex) -> list[Finding]:
     if missing or stale:
         parts = []
         if missing:
-            parts.append(f"lacks {count(missing, 'message')}")
+            parts.append(f"lacks {plural(missing, 'message')}")
         if stale:
-            parts.append(f"still holds {count(stale, 'message')} that {'is' if stale == 1 else 'are'} gone")
+            parts.append(f"still holds {plural(stale, 'message')} that {'is' if stale == 1 else 'are'} gone")
         sentence = f"The search index {index.name} {' and '.join(parts)}; searches miss or show them wrongly."
         found.append(
             _damaged(index, sentence, reader, {"missing_rows": missing, "stale_rows": stale}, code="search_rows_differ")
@@ -260,7 +261,7 @@ def _text_findings(reader: Reader, indexes: Sequence[SearchIndex]) -> list[Findi
     if changed:
         some = ", ".join(map(str, sorted(changed)[:5]))
         sentence = (
-            f"{count(len(changed), 'message')} ({'id' if len(changed) == 1 else 'ids'} {some}) "
+            f"{plural(len(changed), 'message')} ({'id' if len(changed) == 1 else 'ids'} {some}) "
             f"{'has' if len(changed) == 1 else 'have'} another text than all search indexes keep: changed while the "
             "triggers were off, or overwritten by damage. The indexes hold the older text."
         )
@@ -277,7 +278,7 @@ def _text_findings(reader: Reader, indexes: Sequence[SearchIndex]) -> list[Findi
         number = len(differing.get(index.name, frozenset()) - changed)
         if number:
             sentence = (
-                f"The search index {index.name} keeps another text than the messages for {count(number, 'row')}; "
+                f"The search index {index.name} keeps another text than the messages for {plural(number, 'row')}; "
                 "its own check cannot see that."
             )
             found.append(_damaged(index, sentence, reader, {"rows": number}, code="search_text_differs"))
@@ -297,7 +298,7 @@ def _trigger_findings(reader: Reader, index: SearchIndex) -> list[Finding]:
     found = []
     if missing:
         sentence = (
-            f"The search index {index.name} lacks {count(len(missing), 'trigger')} ({', '.join(missing)}): new "
+            f"The search index {index.name} lacks {plural(len(missing), 'trigger')} ({', '.join(missing)}): new "
             "messages are not indexed, and hermes-agent 0.19 would rebuild the index at its next start."
         )
         found.append(

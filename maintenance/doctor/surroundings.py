@@ -45,11 +45,13 @@ def journal_findings(store: ReadStore, home: Path) -> list[Finding]:
 
 
 def configured_mode(config: Path) -> str | None:
-    """`database.journal_mode` of hermes-agent's configuration; None when it is not set, "?" when it is not a word."""
+    """`database.journal_mode` of hermes-agent's configuration; None when it is not set, "?" when it cannot be told."""
     try:
         lines = config.read_text(errors="replace").splitlines()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:
+        return "?"
     inside = False
     for line in lines:
         block = _BLOCK.match(line)

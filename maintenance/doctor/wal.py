@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hermes_state.engine import ReadStore, WalState
 from lockowners import LockOwner, LockReport
-from maintenance.doctor.findings import Finding, Severity, command, copy_command, count
-from maintenance.output.text import human_bytes
+from maintenance.doctor.findings import Finding, Severity, command, copy_command
+from maintenance.output.text import human_bytes, plural
 
 MAGICS = {0x377F0682: "<", 0x377F0683: ">"}
 HEADER_BYTES = 32
@@ -40,7 +40,7 @@ def wal_findings(store: ReadStore, owners: Callable[[], LockReport]) -> list[Fin
     found = [_size_finding(store, state, owners())]
     if store.recovered_frames:
         sentence = (
-            f"Nobody had the store open and {count(store.recovered_frames, 'frame')} of the WAL "
+            f"Nobody had the store open and {plural(store.recovered_frames, 'frame')} of the WAL "
             f"{'was' if store.recovered_frames == 1 else 'were'} in use: its index was rebuilt, as after a crash."
         )
         found.append(_note("wal_index_rebuilt", store, sentence, {"frames": store.recovered_frames}))
@@ -58,7 +58,7 @@ def _size_finding(store: ReadStore, state: WalState, report: LockReport) -> Find
         "readers": [_reader(owner) for owner in pinning(state, report.owners)],
     }
     words = (
-        f"The WAL has {count(state.pending_frames, 'frame')} to copy of {state.frames:,} in use; "
+        f"The WAL has {plural(state.pending_frames, 'frame')} to copy of {state.frames:,} in use; "
         f"its file has {human_bytes(state.wal_bytes)}"
     )
     pins = pinning(state, report.owners)
@@ -136,8 +136,8 @@ def _end_findings(store: ReadStore, state: WalState, owners: Callable[[], LockRe
     if bad is None or not commits or not _undisturbed(store, state, owners):
         return []
     sentence = (
-        f"Frame {bad + 1:,} of the WAL is damaged, so SQLite stops before it; {count(commits, 'commit')} in "
-        f"{count(behind, 'frame')} behind it cannot be seen. Copy both files before Hermes runs again."
+        f"Frame {bad + 1:,} of the WAL is damaged, so SQLite stops before it; {plural(commits, 'commit')} in "
+        f"{plural(behind, 'frame')} behind it cannot be seen. Copy both files before Hermes runs again."
     )
     facts = {"first_bad_frame": bad + 1, "frames_behind": behind, "commits_behind": commits}
     return [_damage("wal_end_damaged", store, sentence, facts)]

@@ -104,6 +104,11 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return fill + text if right else text + fill
 
 
+def plural(count: int, noun: str, many: str = "") -> str:
+    """`1 session`, `2 sessions`; `many` where an s does not make the plural."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
 def human_bytes(count: int | None) -> str:
     """`1536` as `1.5 KiB`."""
     if count is None:

@@ -79,9 +79,10 @@ def list_document(page: ListPage) -> dict[str, Any]:
 
 
 def _left_out(page: ListPage) -> list[tuple[int, str]]:
+    delegates = "delegate" if page.left_out.delegates == 1 else "delegates"
     return [
         (page.left_out.archived, "archived (--include-archived)"),
-        (page.left_out.delegates, "delegates (--include-delegates)"),
+        (page.left_out.delegates, f"{delegates} (--include-delegates)"),
         (page.left_out.by_source, "of tools (--source tool)"),
         (page.left_out.hidden, "special hidden"),
         (page.left_out.unnamed, "damaged, without a readable id"),

@@ -14,7 +14,7 @@ import click
 from hermes_state.clock import Clock
 from maintenance.dialects.base import MessageRow
 from maintenance.dialects.readable import preview_of, readable_text
-from maintenance.output.tables import Column, print_table
+from maintenance.output.tables import Column, print_facts, print_table
 from maintenance.output.text import human_bytes, human_time, rfc3339, safe_text
 from maintenance.reading.session_page import SessionPage
 
@@ -23,9 +23,7 @@ LINE_WIDTH = 100
 
 def print_session(page: SessionPage, clock: Clock) -> None:
     """Facts, lineage and usage."""
-    width = max(len(name) for name, _ in _facts(page, clock))
-    for name, value in _facts(page, clock):
-        click.echo(f"{name:<{width}}  {safe_text(value, 400)}")
+    print_facts((name, safe_text(value, 400)) for name, value in _facts(page, clock))
     if page.usage:
         click.echo()
         print_table(

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from hermes_state.clock import Clock
-from maintenance.output.tables import Column, print_table
-from maintenance.output.text import human_bytes, human_time, rfc3339
+from maintenance.output.tables import Column, print_facts, print_table
+from maintenance.output.text import human_bytes, human_time, plural, rfc3339
 from maintenance.reading.store_stats import StoreStats
 
 
@@ -24,14 +24,15 @@ def print_stats(stats: StoreStats, clock: Clock) -> None:
     )
     click.echo()
     archived, pinned = stats.archived, stats.pinned
+    conversations = plural(stats.conversations, "conversation")
     lines = [
-        ("sessions", f"{counts.sessions} in {stats.conversations} conversations, {stats.delegates} of them delegates"),
-        ("messages", f"{counts.messages} rows"),
+        ("sessions", f"{counts.sessions:,} in {conversations}, {stats.delegates:,} of them started as delegates"),
+        ("messages", plural(counts.messages, "row")),
         ("state", f"{counts.ended} ended, {counts.sessions - counts.ended} open, {archived} archived, {pinned} pinned"),
         ("oldest", human_time(counts.oldest_started_at, clock)),
         ("newest", human_time(counts.newest_activity_at, clock)),
         ("file", f"{human_bytes(sizes.file_bytes)}, WAL {human_bytes(sizes.wal_bytes)}"),
-        ("free", f"{human_bytes(sizes.free_bytes)} in {sizes.free_pages} pages ({sizes.free_share:.1%})"),
+        ("free", f"{human_bytes(sizes.free_bytes)} in {plural(sizes.free_pages, 'page')} ({sizes.free_share:.1%})"),
         ("schema", "not stated" if stats.schema_version is None else str(stats.schema_version)),
     ]
     if stats.unknown_tables:
@@ -41,13 +42,9 @@ def print_stats(stats: StoreStats, clock: Clock) -> None:
         lines.append(("search", f"{human_bytes(stats.search_bytes)} ({share:.0%} of the pages in use)"))
     if stats.content is not None and stats.content.structured_messages:
         size, again = stats.content.structured_bytes, stats.content.structured_repeated_bytes
-        count = stats.content.structured_messages
-        lines.append(
-            ("structured", f"{count} messages, {human_bytes(size)}, of which {human_bytes(again)} are repeats")
-        )
-    width = max(len(name) for name, _ in lines)
-    for name, text in lines:
-        click.echo(f"{name:<{width}}  {text}")
+        count = plural(stats.content.structured_messages, "message")
+        lines.append(("structured", f"{count}, {human_bytes(size)}, of which {human_bytes(again)} are repeats"))
+    print_facts(lines)
     if stats.objects is None:
         click.echo("\nSizes by table and index: hermes sessions stats --sizes")
         return

@@ -22,9 +22,10 @@ from maintenance.lineage import Forest, Unit, Units
 from maintenance.marks import Marks, read_marks
 from maintenance.reading.resolve import resolve_session
 from maintenance.removal.nul_text import sessions_to_cut
-from maintenance.removal.recheck import Snapshot, children_of, newest_message
+from maintenance.removal.recheck import Snapshot
 from maintenance.selection import Filters, prune_filters, removal_units, select
 from maintenance.selection.select import marked
+from maintenance.space.litestream import Litestream, litestream
 from maintenance.space.sizes import Sizes, pragma, sizes
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Choice:
     sizes: Sizes
     # Value of PRAGMA auto_vacuum.
     auto_vacuum: int
+    # Signs of a replica.
+    litestream: Litestream
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -113,28 +116,35 @@ def choose_for_prune(store: ReadStore, filters: Filters, now: float) -> Choice:
         )
 
 
-def choose_by_name(store: ReadStore, names: Sequence[str], now: float) -> Choice:
-    """What deleting these sessions would remove: whole conversations, with what they handed out."""
+def choose_by_name(store: ReadStore, names: Sequence[str], now: float, *, only_look: bool = False) -> Choice:
+    """What deleting these sessions would remove: whole conversations, with what they handed out.
+
+    A guarded one among them refuses all; for a caller that will `only_look` it is among what stays, with the reason.
+    """
     with store.snapshot():
         dialect, marks = dialect_of(store), read_marks(store.path)
         ids = [resolve_session(store, dialect, name, titles=False) for name in names]
-        units = Forest(dialect.lineage(store)).units(ids, {}, whole=False)
-        refuse_guarded(store, dialect, units.ids, now)
+        forest = Forest(dialect.lineage(store))
+        units = forest.units(ids, {}, whole=False)
+        guards = dialect.guards(store, units.ids, now)
+        if guards and not only_look:
+            raise guarded(guards)
+        if guards:
+            units = forest.units(ids, guards, whole=False)
         return _choice(store, dialect, marks, units, filters=None, left_out={}, pinned_too=True)
 
 
-def refuse_guarded(store: ReadStore, dialect: Dialect, ids: Sequence[str], now: float) -> None:
+def guarded(guards: Mapping[str, str]) -> SessionGuarded:
     """A session that was named and is in use stops the whole request: nothing is deleted by half."""
-    guards = dialect.guards(store, ids, now)
-    if guards:
-        session_id, reason = next(iter(guards.items()))
-        more = "" if len(guards) == 1 else f" {len(guards) - 1} more of them are protected too."
-        raise SessionGuarded(
-            f"Session {session_id} cannot be deleted now: {reason}.{more} Nothing was deleted.",
-            hint="Wait until it is finished, or leave it out.",
-            session_id=session_id,
-            guard=reason,
-        )
+    session_id, reason = next(iter(guards.items()))
+    others = len(guards) - 1
+    more = f" {others} more of them {'is' if others == 1 else 'are'} protected too." if others else ""
+    return SessionGuarded(
+        f"Session {session_id} cannot be deleted now: {reason}.{more} Nothing was deleted.",
+        hint="Wait until it is finished, or leave it out.",
+        session_id=session_id,
+        guard=reason,
+    )
 
 
 def _choice(
@@ -159,15 +169,16 @@ def _choice(
         rows=rows,
         snapshot=Snapshot(
             facts={key: row.facts for key, row in rows.items()},
-            newest_message=newest_message(store),
-            children=children_of(store, ids),
+            newest_message=dialect.newest_message(store),
+            children=dialect.children(store, ids),
             pinned_too=pinned_too,
         ),
         messages=dialect.message_counts(store, ids),
         text_bytes=sum(dialect.message_bytes(store, ids).values()),
-        total_sessions=dialect.counts(store).sessions,
+        total_sessions=dialect.session_count(store),
         left_out=left_out,
         cut=sessions_to_cut(store, dialect, ids),
         sizes=sizes(store),
         auto_vacuum=pragma(store, "auto_vacuum"),
+        litestream=litestream(store),
     )

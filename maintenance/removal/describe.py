@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from maintenance.gate import hold_lines
 from maintenance.lineage import KeptUnit, Unit
-from maintenance.output.text import human_bytes, human_duration, human_time, rfc3339
+from maintenance.output.text import human_bytes, human_duration, human_time, plural, rfc3339
 from maintenance.plan import Plan
 from maintenance.removal.pacing import ONLINE_ROWS
 from maintenance.removal.rates import bytes_of_work
 from maintenance.selection.retention import OPEN
+from maintenance.space.reclaim import INCREMENTAL
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 SHOWN = 15
 _TITLE_WIDTH = 48
-
-
-def plural(count: int, noun: str, many: str = "") -> str:
-    """`1 session`, `2 sessions`."""
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def make_plan(choice: Choice, clock: Clock, *, online: bool, everything: bool, reclaim: str, ledger: str) -> Plan:
@@ -117,10 +113,12 @@ def _how(choice: Choice, *, online: bool, reclaim: str, ledger: str) -> list[str
     lines = []
     if online:
         lines.append(f"Beside other programs: at most {ONLINE_ROWS} rows a transaction, with rests between them.")
-        if reclaim != "never" and choice.auto_vacuum != 2:
+        if reclaim != "never" and choice.auto_vacuum != INCREMENTAL:
             lines.append("The file keeps its size: it has no incremental vacuum, so its free pages wait for new rows.")
     else:
         rewritten = choice.sizes.used_bytes if reclaim != "never" else 0
+        if rewritten:
+            lines += choice.litestream.cost_lines(rewritten)
         lines += hold_lines(bytes_of_work(choice.text_bytes) + rewritten)
     lines.append(f"Each step is written to {ledger} first. Deleted sessions cannot be brought back.")
     return lines

@@ -28,7 +28,7 @@ from hermes_state.errors import Corrupt, Refused
 from maintenance.dialects.base import DeleteCounts
 from maintenance.lineage import KeptUnit, Unit
 from maintenance.marks import forget_sessions
-from maintenance.removal.files import SessionFiles, longer_ids
+from maintenance.removal.files import SessionFiles
 from maintenance.removal.pacing import Pace
 from maintenance.removal.recheck import Snapshot, Watch, what_changed
 from maintenance.removal.record import Record
@@ -53,6 +53,8 @@ class Removed:
     unindexed: list[Unit] = field(default_factory=list)
     # Files beside the store that went.
     files: int = 0
+    # Files beside the store that could not be removed, with the reason.
+    files_left: list[str] = field(default_factory=list)
     # Transactions that committed.
     transactions: int = 0
     # Longest time that one of them held the write lock, in seconds.
@@ -88,8 +90,12 @@ class Remover:
         self._removed = removed
         self._on_rows = on_rows
         self._between = between
-        self._files = SessionFiles(store.path)
-        self._watch = Watch(store.path, snapshot)
+        self._files = SessionFiles(store.path, partial(dialect.ids_with_prefix, store))
+        # Units that the transaction under way leaves alone: the unit, the session that keeps it, the reason.
+        self._later_kept: list[tuple[Unit, str, str]] = []
+        # How long the last transaction waited for the lock and then held it.
+        self._waited_seconds = self._held_seconds = 0.0
+        self._watch = Watch(store.path, dialect, snapshot)
 
     def remove(self, units: Sequence[Unit]) -> None:
         """Delete these units. Raises what the engine raises; what was committed until then is in `removed`."""
@@ -122,11 +128,13 @@ class Remover:
                     self._removed.unindexed.append(unit)
                     return False
                 if not wanted:
+                    self._rest()
                     return False
                 # None left means that somebody else deleted them; the count is what the next step goes by.
                 rows[key] = rows[key] - gone if gone else 0
                 self._removed.counts += DeleteCounts(messages=gone)
                 self._tell(gone)
+                self._rest()
         return True
 
     def _delete(self, batch: Sequence[Unit], rows: Mapping[str, int]) -> None:
@@ -154,8 +162,9 @@ class Remover:
         self._removed.ids += ids
         forget_sessions(self._store.path, ids)
         for key in ids:
-            self._removed.files += self._files.remove(key, others=partial(longer_ids, self._store))
+            self._removed.files += self._files.remove(key, self._removed.files_left)
         self._tell(counts.messages + counts.sessions)
+        self._rest()
 
     def _still_wanted(self, tx: Transaction, batch: Sequence[Unit]) -> list[Unit]:
         """The units of which no member changed since the plan; the others are noted as kept."""
@@ -174,8 +183,8 @@ class Remover:
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """One bounded transaction, then the rest that it owes to others."""
-        self._later_kept: list[tuple[Unit, str, str]] = []
+        """One bounded transaction. The rest that it owes to others comes once what it did is noted."""
+        self._later_kept = []
         asked = self._clock.monotonic()
         with self._store.transaction(durability="power", deadline_seconds=self._pace.deadline_seconds) as tx:
             began = self._clock.monotonic()
@@ -186,7 +195,11 @@ class Remover:
         # Ledger lines are synced, so they are written when the lock is free again.
         for unit, keeper, reason in self._later_kept:
             self._keep(unit, keeper, reason)
-        self._pace.rest(self._clock, waited_seconds=began - asked, held_seconds=held)
+        self._waited_seconds, self._held_seconds = began - asked, held
+
+    def _rest(self) -> None:
+        """Leave the store to others. A run is mostly stopped here, and what it did is in `removed` by then."""
+        self._pace.rest(self._clock, waited_seconds=self._waited_seconds, held_seconds=self._held_seconds)
         if self._between is not None:
             self._between()
 

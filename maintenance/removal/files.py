@@ -10,12 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from maintenance.dialects.cells import decode_key, key_bytes
-
-if TYPE_CHECKING:
-    from hermes_state.engine import Reader
 
 DUMP_PREFIX = "request_dump_"
 FOLDER = "sessions"
@@ -24,12 +18,14 @@ FOLDER = "sessions"
 class SessionFiles:
     """The `sessions` folder next to a store."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, ids_with_prefix: Callable[[str], Iterable[str]]) -> None:
+        """`ids_with_prefix` gives the ids of the store that begin with a text."""
         self.folder = store.parent / FOLDER
+        self._ids_with_prefix = ids_with_prefix
         self._dumps: list[str] | None = None
 
-    def of(self, session_id: str, *, others: Callable[[str], Iterable[str]]) -> list[Path]:
-        """Existing files of one session. `others` gives the ids of a store that begin with this one and go on."""
+    def of(self, session_id: str) -> list[Path]:
+        """Existing files of one session."""
         if not is_a_file_name(session_id):
             return []
         names = [f"{session_id}.json", f"{session_id}.jsonl", f"session_{session_id}.json"]
@@ -37,17 +33,25 @@ class SessionFiles:
         own = f"{DUMP_PREFIX}{session_id}_"
         dumps = [name for name in self._dump_names() if name.startswith(own) and name.endswith(".json")]
         if dumps:
-            foreign = tuple(f"{DUMP_PREFIX}{other}_" for other in others(session_id))
-            found += [self.folder / name for name in dumps if not (foreign and name.startswith(foreign))]
+            # Dumps of a session whose id begins with this one and goes on are not this one's.
+            others = tuple(f"{DUMP_PREFIX}{other}_" for other in self._ids_with_prefix(f"{session_id}_"))
+            found += [self.folder / name for name in dumps if not name.startswith(others)]
         return found
 
-    def remove(self, session_id: str, *, others: Callable[[str], Iterable[str]]) -> int:
-        """Remove the files of one session; how many went. One that is already gone counts as nothing."""
+    def remove(self, session_id: str, left: list[str]) -> int:
+        """Remove the files of one session; how many went. One that is already gone counts as nothing.
+
+        One that cannot be removed is added to `left` with the reason: its session is gone, and stopping here would stop
+        every later run at the same file.
+        """
         removed = 0
-        for path in self.of(session_id, others=others):
+        for path in self.of(session_id):
             try:
                 path.unlink()
             except FileNotFoundError:
+                continue
+            except OSError as problem:
+                left.append(f"{path}: {problem.strerror}")
                 continue
             removed += 1
         return removed
@@ -65,14 +69,3 @@ class SessionFiles:
 def is_a_file_name(session_id: str) -> bool:
     """Whether an id can be part of a file's name at all."""
     return bool(session_id) and "/" not in session_id and "\0" not in session_id and os.sep not in session_id
-
-
-def longer_ids(reader: Reader, session_id: str) -> list[str]:
-    """Sessions of the store whose id begins with this one and an underscore: their dumps are not ours to remove."""
-    low = key_bytes(f"{session_id}_")
-    # The byte after "_" ends the range; ids compare as bytes.
-    high = low[:-1] + bytes([low[-1] + 1])
-    rows = reader.rows(
-        "SELECT CAST(id AS BLOB) FROM sessions WHERE id >= CAST(? AS TEXT) AND id < CAST(? AS TEXT)", (low, high)
-    )
-    return [decode_key(row[0]) for row in rows]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import click
 
 from maintenance.context import Context
-from maintenance.output.documents import print_json
-from maintenance.removal.describe import plural
+from maintenance.output.text import plural
 from maintenance.removal.flag_output import WORDS, changing_conversations, flag_plan, print_flagged
 from maintenance.removal.flow import agreed
 from maintenance.removal.marking import Flagging, apply
@@ -20,10 +19,7 @@ def run_flagging(ctx: Context, verb: str, flagging: Flagging, *, dry_run: bool, 
     """Everything after the choice; gives the exit status."""
     plan = flag_plan(ctx, flagging, everything=dry_run)
     if dry_run:
-        if ctx.json:
-            print_json({"dry_run": True} | dict(plan.facts))
-        else:
-            plan.show()
+        plan.answer(as_json=ctx.json)
         return 0
     if flagging.ids and asks:
         count = plural(len(changing_conversations(flagging)), "conversation")

@@ -12,9 +12,9 @@ import click
 from maintenance.context import Context
 from maintenance.lineage import KeptUnit
 from maintenance.output.documents import print_json
-from maintenance.output.text import human_time, rfc3339, safe_text
+from maintenance.output.text import human_time, plural, rfc3339, safe_text
 from maintenance.plan import Plan
-from maintenance.removal.describe import SHOWN, kept_facts, plural
+from maintenance.removal.describe import SHOWN, kept_facts
 from maintenance.removal.marking import Flagging
 
 # Flag and value: what a plan says, what an outcome says, what is already so.

@@ -20,9 +20,9 @@ from hermes_state.errors import Refused
 from maintenance.gate import preflight
 from maintenance.ledger import ledger_path
 from maintenance.output.documents import print_json
-from maintenance.output.text import human_bytes, safe_text
+from maintenance.output.text import human_bytes, plural, safe_text
 from maintenance.plan import Plan, ask, confirm
-from maintenance.removal.describe import kept_facts, make_plan, plural
+from maintenance.removal.describe import kept_facts, make_plan
 from maintenance.removal.record import Record
 from maintenance.removal.sweep import SweepReport, sweep
 
@@ -65,7 +65,7 @@ def run(ctx: Context, choice: Choice, manner: Manner) -> int:
         ledger=ledger_path(ctx.db).name,
     )
     if manner.dry_run:
-        _print_plan(ctx, plan)
+        plan.answer(as_json=ctx.json)
         return 0
     if not choice.ids:
         if ctx.json:
@@ -83,21 +83,14 @@ def run(ctx: Context, choice: Choice, manner: Manner) -> int:
     try:
         sweep(ctx, manner.verb, choice, record, report, beside=manner.online, policy=manner.reclaim)
     except BaseException:
-        _say_how_far(report)
+        _say_how_far(ctx, choice, manner, report)
         raise
     if ctx.json:
-        print_json(outcome_facts(ctx, choice, manner, report))
+        print_json(outcome_facts(ctx, choice, manner, report, finished=True))
     else:
         for line in _outcome_lines(ctx, choice, manner, report):
             click.echo(safe_text(line))
     return 0
-
-
-def _print_plan(ctx: Context, plan: Plan) -> None:
-    if ctx.json:
-        print_json({"dry_run": True} | dict(plan.facts))
-    else:
-        plan.show()
 
 
 def _may_go_on(ctx: Context, choice: Choice, manner: Manner, plan: Plan) -> bool:
@@ -127,21 +120,29 @@ def agreed(ctx: Context, plan: Plan, *, yes: bool, question: str) -> bool:
     return confirm(plan, yes=yes, question=question, quiet=ctx.json)
 
 
-def _say_how_far(report: SweepReport) -> None:
+def _say_how_far(ctx: Context, choice: Choice, manner: Manner, report: SweepReport) -> None:
     removed = report.removed
-    if removed.transactions:
+    if not removed.transactions:
+        return
+    if ctx.json:
+        # stderr is for the one object that says why it stopped.
+        print_json(outcome_facts(ctx, choice, manner, report, finished=False))
+    else:
         sys.stderr.write(
             f"Stopped after {plural(len(removed.ids), 'session')} and {plural(removed.counts.messages, 'message')}. "
             "The store is whole; the same command goes on from here.\n"
         )
 
 
-def outcome_facts(ctx: Context, choice: Choice, manner: Manner, report: SweepReport) -> Mapping[str, Any]:
-    """The outcome for programs."""
+def outcome_facts(
+    ctx: Context, choice: Choice, manner: Manner, report: SweepReport, *, finished: bool
+) -> Mapping[str, Any]:
+    """The outcome for programs; of a run that an error stopped, what it did until then."""
     removed = report.removed
     return {
         "dry_run": False,
         "already_done": False,
+        "finished": finished,
         "path": str(ctx.db),
         "mode": "online" if manner.online else "exclusive",
         "filters": dict(choice.named()),
@@ -150,6 +151,7 @@ def outcome_facts(ctx: Context, choice: Choice, manner: Manner, report: SweepRep
         "other_rows": dict(removed.counts.others),
         "detached_count": removed.counts.detached,
         "file_count": removed.files,
+        "files_left": list(report.files_left),
         "sessions": list(removed.ids),
         "kept": kept_facts([*choice.units.kept, *removed.kept]),
         "reclaim": report.decision.document() if report.decision else None,
@@ -170,6 +172,7 @@ def _outcome_lines(ctx: Context, choice: Choice, manner: Manner, report: SweepRe
     ]
     if removed.files or report.settled.files:
         lines.append(f"Removed {plural(removed.files + report.settled.files, 'file')} beside it.")
+    lines += [f"Not removed: {left}." for left in report.files_left]
     if removed.counts.detached:
         kept = plural(removed.counts.detached, "session that came", "sessions that came")
         lines.append(f"Kept {kept} from them; the link to the parent is cleared.")

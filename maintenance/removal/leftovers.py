@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from maintenance.dialects.cells import chunks
 from maintenance.marks import forget_sessions
-from maintenance.removal.files import SessionFiles, longer_ids
+from maintenance.output.text import plural
+from maintenance.removal.files import SessionFiles
 from maintenance.removal.record import Interrupted, Record, interrupted_runs
 
 if TYPE_CHECKING:
@@ -32,23 +33,26 @@ class Settled:
     runs: int = 0
     # Files beside the store that went.
     files: int = 0
+    # Files that could not be removed, with the reason.
+    files_left: tuple[str, ...] = ()
 
 
 def settle_interrupted(reader: Reader, dialect: Dialect, clock: Clock) -> Settled:
     """Finish what interrupted runs had committed. Call it with the store open for a verb that deletes."""
     runs = interrupted_runs(reader.path)
-    files = sum(_settle(reader, dialect, clock, run) for run in runs)
-    return Settled(runs=len(runs), files=files)
+    left: list[str] = []
+    files = sum(_settle(reader, dialect, clock, run, left) for run in runs)
+    return Settled(runs=len(runs), files=files, files_left=tuple(left))
 
 
-def _settle(reader: Reader, dialect: Dialect, clock: Clock, run: Interrupted) -> int:
+def _settle(reader: Reader, dialect: Dialect, clock: Clock, run: Interrupted, left: list[str]) -> int:
     here: set[str] = set()
     for some in chunks(run.sessions):
         here.update(dialect.sessions(reader, some))
     gone = [key for key in run.sessions if key not in here]
     forget_sessions(reader.path, gone)
-    beside = SessionFiles(reader.path)
-    files = sum(beside.remove(key, others=partial(longer_ids, reader)) for key in gone)
+    beside = SessionFiles(reader.path, partial(dialect.ids_with_prefix, reader))
+    files = sum(beside.remove(key, left) for key in gone)
     record = Record(db=reader.path, verb=run.verb, reason="", filters={}, clock=clock, run=run.run)
-    record.close(f"interrupted; of {len(run.sessions)} sessions named, {len(gone)} are gone")
+    record.close(f"interrupted; of {plural(len(run.sessions), 'session')} named, {len(gone)} gone")
     return files

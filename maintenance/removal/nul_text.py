@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hermes_state.engine import NulRule
-from maintenance.dialects.cells import chunks, decode_key, key_bytes, key_list, quoted
+from maintenance.dialects.cells import chunks, decode_key, key_bytes, key_list
 from maintenance.doctor.nul_rule import Evidence, evidence_of, is_trigram
+from maintenance.quoting import quoted
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader

@@ -1,7 +1,7 @@
 """What was true of the chosen sessions when the plan was made, asked again inside each deleting transaction.
 
-Invariant: a session that changed since the plan stays, with its whole unit: used again, reopened, pinned, guarded, or
-with a child that nobody has seen yet. What is already gone is not a change: an earlier run took it.
+Invariant: a session that changed since the plan stays, with its whole unit: used again, reopened, pinned, archived,
+guarded, or with a child that nobody has seen yet. What is already gone is not a change: an earlier run took it.
 
 Not for: choosing sessions. Trusting the plan was rejected: minutes may pass between a question and its answer.
 """
@@ -15,34 +15,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maintenance.dialects.base import SessionFacts
-from maintenance.dialects.cells import chunks, decode_key, key_bytes, key_list
-from maintenance.marks import marks_path, read_marks
+from maintenance.marks import Marks, marks_path, read_marks
+from maintenance.selection.select import marked
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
     from maintenance.dialects.base import Dialect
 
 
-class MarkedPins:
-    """Pins that are marks, read again only when the marks file changed: a pin set during a run counts."""
+class FreshMarks:
+    """The marks, read again only when their file changed: a pin set during a run counts."""
 
     def __init__(self, db: Path) -> None:
         self._db = db
         self._path = marks_path(db)
         self._seen: tuple[int, int, int] | None = None
-        self._pinned: frozenset[str] = frozenset()
+        self._marks = Marks(path=self._path)
 
-    def now(self) -> frozenset[str]:
-        """Every session that a mark pins at this moment."""
+    def now(self) -> Marks:
+        """The marks at this moment."""
         try:
             state = os.stat(self._path)
         except FileNotFoundError:
-            self._seen, self._pinned = None, frozenset()
-            return self._pinned
+            self._seen, self._marks = None, Marks(path=self._path)
+            return self._marks
         version = (state.st_ino, state.st_mtime_ns, state.st_size)
         if version != self._seen:
-            self._seen, self._pinned = version, read_marks(self._db).pinned
-        return self._pinned
+            self._seen, self._marks = version, read_marks(self._db)
+        return self._marks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Snapshot:
 
     # Facts by id; an id that did not exist is absent.
     facts: Mapping[str, SessionFacts]
-    # The newest message of the whole store; ids are never used twice.
+    # The newest message of the whole store.
     newest_message: int
     # Every child that the plan saw, by parent.
     children: Mapping[str, frozenset[str]]
@@ -66,44 +66,23 @@ class Watch:
     session does not change the session's row in every release.
     """
 
-    def __init__(self, db: Path, snapshot: Snapshot) -> None:
-        self._pins = MarkedPins(db)
+    def __init__(self, db: Path, dialect: Dialect, snapshot: Snapshot) -> None:
+        self._marks = FreshMarks(db)
+        self._dialect = dialect
         self._newest = snapshot.newest_message
         self._written: set[str] = set()
 
-    def pinned(self) -> frozenset[str]:
-        """Sessions that a mark pins now."""
-        return self._pins.now()
+    def marks(self) -> Marks:
+        """The marks now."""
+        return self._marks.now()
 
     def written(self, reader: Reader) -> set[str]:
         """Sessions that got a message since the snapshot."""
-        found = reader.rows(
-            "SELECT id, CAST(session_id AS BLOB) FROM messages WHERE id > ? ORDER BY id", (self._newest,)
-        )
+        found = self._dialect.messages_after(reader, self._newest)
         if found:
-            self._newest = int(found[-1][0])
-            self._written.update(decode_key(session) for _id, session in found)
+            self._newest = found[-1][0]
+            self._written.update(session_id for _id, session_id in found)
         return self._written
-
-
-def newest_message(reader: Reader) -> int:
-    """The highest message id of the store, 0 when it has none."""
-    found = reader.row("SELECT max(id) FROM messages")
-    return int(found[0] or 0) if found else 0
-
-
-def children_of(reader: Reader, ids: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Sessions whose parent link names one of `ids`, by parent."""
-    found: dict[str, set[str]] = {}
-    for some in chunks(ids):
-        rows = reader.rows(
-            "SELECT CAST(parent_session_id AS BLOB), CAST(id AS BLOB) FROM sessions"
-            f" WHERE parent_session_id IN {key_list(len(some))}",
-            [key_bytes(one) for one in some],
-        )
-        for parent, child in rows:
-            found.setdefault(decode_key(parent), set()).add(decode_key(child))
-    return {parent: frozenset(children) for parent, children in found.items()}
 
 
 def what_changed(
@@ -112,14 +91,15 @@ def what_changed(
     """The reason to keep each of `ids` that must now stay; ids that are gone are not in it."""
     reasons: dict[str, str] = {}
     present = dialect.sessions(reader, ids)
-    pinned = frozenset() if snapshot.pinned_too else watch.pinned()
-    children = children_of(reader, ids)
+    marks = watch.marks()
+    children = dialect.children(reader, ids)
     written = watch.written(reader)
     for key, row in present.items():
-        reason = _difference(snapshot.facts.get(key), row.facts)
+        then, now_is = snapshot.facts.get(key), marked(row.facts, marks)
+        reason = _difference(then, now_is)
         if reason is None and key in written:
             reason = "it was used meanwhile"
-        if reason is None and not snapshot.pinned_too and (row.facts.pinned or key in pinned):
+        if reason is None and not snapshot.pinned_too and now_is.pinned:
             reason = "it was pinned meanwhile"
         if reason is None and children.get(key, frozenset()) - snapshot.children.get(key, frozenset()):
             reason = "another session was started from it meanwhile"
@@ -137,4 +117,6 @@ def _difference(then: SessionFacts | None, now: SessionFacts) -> str | None:
         return "it was reopened meanwhile"
     if now.last_activity_at is not None and now.last_activity_at > (then.last_activity_at or float("-inf")):
         return "it was used meanwhile"
+    if now.archived and not then.archived:
+        return "it was archived meanwhile"
     return None

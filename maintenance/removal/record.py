@@ -11,6 +11,7 @@ syncs and tells nothing that the rows in the store do not.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,13 +84,30 @@ class Interrupted:
 
 
 def interrupted_runs(db: Path) -> tuple[Interrupted, ...]:
-    """Runs that were killed, or that go on right now in another process."""
-    open_runs: dict[str, tuple[str, dict[str, None]]] = {}
+    """Runs without a last line whose process has ended; one that still works beside us is not interrupted."""
+    open_runs: dict[str, tuple[str, object, dict[str, None]]] = {}
     for line in ledger.read(db):
         run, sessions = str(line.get("run", "")), line.get("sessions") or []
         if not sessions:
             open_runs.pop(run, None)
             continue
-        _, named = open_runs.setdefault(run, (str(line.get("verb", "")), {}))
+        _verb, _pid, named = open_runs.setdefault(run, (str(line.get("verb", "")), line.get("pid"), {}))
         named.update(dict.fromkeys(map(str, sessions)))
-    return tuple(Interrupted(run=run, verb=verb, sessions=tuple(named)) for run, (verb, named) in open_runs.items())
+    return tuple(
+        Interrupted(run=run, verb=verb, sessions=tuple(named))
+        for run, (verb, pid, named) in open_runs.items()
+        if not _runs_elsewhere(pid)
+    )
+
+
+def _runs_elsewhere(pid: object) -> bool:
+    """Whether another process has this number now. A number that was given away again only puts the settling off."""
+    if not isinstance(pid, int) or not 0 < pid < 2**31 or pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

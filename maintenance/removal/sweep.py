@@ -11,20 +11,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hermes_state.engine import NulRule
 from maintenance.gate import exclusive, online
 from maintenance.lineage import KeptUnit
 from maintenance.output.progress import Progress, progress
+from maintenance.output.text import plural
 from maintenance.removal.executor import Removed, Remover
 from maintenance.removal.leftovers import Settled, settle_interrupted
 from maintenance.removal.pacing import Pace
 from maintenance.removal.record import Record
 from maintenance.space import reclaim
 from maintenance.space.disk import rooms
-from maintenance.space.reclaim import DEFAULT_ABOVE_PERCENT, INCREMENTAL, STEP_PAGES, Decision, Policy
+from maintenance.space.reclaim import DEFAULT_ABOVE_PERCENT, Decision, Policy
 from maintenance.space.sizes import Sizes, pragma, sizes
 
 if TYPE_CHECKING:
@@ -48,12 +49,17 @@ class SweepReport:
 
     # Rows, sessions and files that went.
     removed: Removed = field(default_factory=Removed)
-    # What earlier interrupted runs had left.
+    # What earlier interrupted runs had left behind.
     settled: Settled = field(default_factory=Settled)
     # Whether free pages were returned, and why; None until it was decided.
     decision: Decision | None = None
     # Size at the end; None until then.
     sizes: Sizes | None = None
+
+    @property
+    def files_left(self) -> tuple[str, ...]:
+        """Files beside the store that could not be removed, with the reason."""
+        return (*self.settled.files_left, *self.removed.files_left)
 
 
 def sweep(
@@ -85,7 +91,7 @@ def sweep(
     for unit in removed.unindexed:
         record.kept(unit.ids, UNREADABLE_INDEX)
         removed.kept.append(KeptUnit(unit=unit, session_id=unit.ids[0], reason=UNREADABLE_INDEX))
-    record.close(f"finished: {len(removed.ids)} sessions, {removed.counts.messages} messages")
+    record.close(f"finished: {plural(len(removed.ids), 'session')}, {plural(removed.counts.messages, 'message')}")
 
 
 class _Run:
@@ -155,33 +161,17 @@ class _Run:
         full = next((room for room in rooms(wanted) if not room.enough), None)
         if full is not None:
             # The rows are gone either way; a rewrite that would fill the disk is left for later.
-            return _left(found, f"not returned: {full.directory} has too little room for a rewrite")
+            return replace(
+                decision, runs=False, reason=f"not returned: {full.directory} has too little room for a rewrite"
+            )
         self._bar.restart(None, "returning free pages")
-        reclaim.vacuum(store, found)
+        reclaim.in_place(store, found)
         return decision
 
     def _return_online(self, store: Store, policy: Policy) -> Decision:
         found = sizes(store)
-        if policy == "never":
-            return reclaim.decide(found, policy, DEFAULT_ABOVE_PERCENT)
-        if pragma(store, "auto_vacuum") != INCREMENTAL:
-            return _left(found, "the file has no incremental vacuum: its free pages are used again by new rows")
-        self._bar.restart(found.free_pages, "returning free pages")
-        clock = self._ctx.clock
-        while True:
-            began = clock.monotonic()
-            freed = store.incremental_vacuum(STEP_PAGES)
-            if not freed:
-                break
-            self._bar.advance(freed)
-            clock.sleep(max(0.004, clock.monotonic() - began))
-        return Decision(
-            runs=True,
-            free_bytes=found.free_bytes,
-            free_share=found.free_share,
-            reason="returned in small steps beside other processes",
-        )
-
-
-def _left(found: Sizes, reason: str) -> Decision:
-    return Decision(runs=False, free_bytes=found.free_bytes, free_share=found.free_share, reason=reason)
+        decision = reclaim.decide_online(found, policy, pragma(store, "auto_vacuum"))
+        if decision.runs:
+            self._bar.restart(found.free_pages, "returning free pages")
+            reclaim.in_steps(store, self._ctx.clock, self._bar.advance)
+        return decision

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maintenance.space.segments import IndexState, index_state, quoted, structure_record
+from maintenance.quoting import quoted
+from maintenance.space.segments import IndexState, index_state, structure_record
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -63,6 +64,10 @@ class Merged:
             "longest_seconds": round(self.longest_seconds, 6),
             "skipped": self.skipped or None,
         }
+
+
+# A way to merge one index: `merge_alone` or `merge_online`.
+Merge = Callable[["Store", IndexState, "Clock", Progress], Merged]
 
 
 def left_alone(state: IndexState, reason: str) -> Merged:

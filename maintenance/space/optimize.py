@@ -19,14 +19,14 @@ from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt, LockTimeout
 from maintenance.gate import Alone, exclusive, reading
 from maintenance.output.progress import progress
-from maintenance.output.text import human_bytes
+from maintenance.output.text import human_bytes, plural
 from maintenance.space import reclaim
 from maintenance.space.disk import require_room
-from maintenance.space.merge import Merged, left_alone, merge_alone
+from maintenance.space.merge import Merge, Merged, left_alone, merge_alone
 from maintenance.space.optimize_plan import Choices, OptimizePlan, look, room_for
 from maintenance.space.reclaim import CopyReport, Decision, decide
 from maintenance.space.segments import IndexState
-from maintenance.space.sizes import Sizes, pragma, sizes
+from maintenance.space.sizes import Sizes, sizes
 from maintenance.space.verify import (
     Stamp,
     Verdict,
@@ -39,7 +39,7 @@ from maintenance.space.verify import (
 )
 
 if TYPE_CHECKING:
-    from hermes_state.engine import ExclusiveStore
+    from hermes_state.engine import ExclusiveStore, Store
     from lockowners import Scan
     from maintenance.context import Context
 
@@ -118,15 +118,22 @@ class OptimizeReport:
         }
 
     @property
+    def changed(self) -> bool:
+        """Whether an index was merged or pages were returned."""
+        return self.decision.runs or any(merged.segments_before != merged.segments_after for merged in self.merged)
+
+    @property
     def already_done(self) -> bool:
-        """Whether there was nothing to do."""
-        return not self.decision.runs and all(merged.segments_before == merged.segments_after for merged in self.merged)
+        """Whether there was nothing to do; an index that had to be left alone is not done."""
+        return not self.changed and not any(merged.skipped for merged in self.merged)
 
     def lines(self) -> tuple[str, ...]:
         """The report for people."""
         before, after = self.plan.sizes, self.sizes
         if self.already_done:
             first = f"Nothing to do: {self.plan.path} is optimized already."
+        elif not self.changed:
+            first = f"Nothing could be done for {self.plan.path}."
         else:
             work = self.times.merge + self.times.reclaim + self.times.checkpoint
             first = f"Optimized {self.plan.path} in {work:.1f} s."
@@ -148,7 +155,8 @@ class OptimizeReport:
         if self.before is None or not self.before.indexes_checked:
             return f"{pages}; search indexes not checked"
         damaged = len(self.before.indexes)
-        return f"{pages}; " + ("search indexes sound" if not damaged else f"{damaged} search index damaged")
+        said = f"{plural(damaged, 'search index', 'search indexes')} damaged" if damaged else "search indexes sound"
+        return f"{pages}; {said}"
 
     def _copy(self) -> dict[str, int] | None:
         return self.copy.document() if self.copy else None
@@ -171,7 +179,7 @@ def optimize(ctx: Context, choices: Choices, *, announce: Callable[[OptimizePlan
         work = _Work(ctx, alone.store, choices, before, times)
         work.run()
     times.locked = ctx.clock.monotonic() - started
-    after = _check_after(ctx, choices, times) if work.changed else None
+    after = check_after(ctx, times, quick=choices.quick, what="the rewrite") if work.changed else None
     return OptimizeReport(
         plan=plan,
         mode="exclusive",
@@ -187,11 +195,12 @@ def optimize(ctx: Context, choices: Choices, *, announce: Callable[[OptimizePlan
     )
 
 
-def _check_after(ctx: Context, choices: Choices, times: Times) -> Verdict:
+def check_after(ctx: Context, times: Times, *, quick: bool, what: str) -> Verdict:
+    """Check what `what` left; raises Corrupt when it is not sound."""
     with progress(None, "checking"):
-        after, _stamp = check(ctx, quick=choices.quick)
+        after, _stamp = check(ctx, quick=quick)
     times.checks_after = after.seconds
-    require_sound(ctx.db, after, when="after the rewrite")
+    require_sound(ctx.db, after, when=f"after {what}")
     return after
 
 
@@ -250,7 +259,7 @@ class _Work:
         rows = row_counts(self._store, tables)
         started = clock.monotonic()
         for index in plan.indexes:
-            self.merged.append(self._merge(index))
+            self.merged.append(merge_index(self._ctx, self._store, index, self._before, merge_alone))
         self._times.merge = clock.monotonic() - started
         started = clock.monotonic()
         self._return_pages()
@@ -271,24 +280,6 @@ class _Work:
         merged = any(index.transactions for index in self.merged)
         return merged or self.decision.runs or self.statistics == "refreshed"
 
-    def _merge(self, index: IndexState) -> Merged:
-        if index.name in self._before.indexes:
-            return left_alone(index, "it is damaged")
-        if index.problem:
-            return left_alone(index, index.problem)
-        if index.merged:
-            return left_alone(index, "")
-        page = self._store.page_size
-        with progress(index.bytes, f"merging {index.name}") as bar:
-            try:
-                return merge_alone(
-                    self._store, index, self._ctx.clock, lambda pages: bar.advance(pages * page)
-                )
-            except Corrupt as error:
-                if not getattr(error, "search_index", False):
-                    raise
-                return left_alone(index, "it is damaged")
-
     def _return_pages(self) -> None:
         found = sizes(self._store)
         self.decision = decide(found, self._choices.reclaim, self._choices.above_percent)
@@ -300,10 +291,7 @@ class _Work:
             what="Returning the free pages",
         )
         with progress(found.used_bytes, "returning free pages") as bar:
-            if self._choices.reclaim == "auto" and self._choices.method == "vacuum" and incremental(self._store):
-                # Moves only what lies behind the free pages: less to write, and less for a replica to fetch.
-                self._store.incremental_vacuum(found.free_pages)
-            elif self._choices.method == "copy":
+            if self._choices.method == "copy":
                 self.copy = reclaim.via_copy(
                     self._store,
                     self._ctx.clock,
@@ -311,7 +299,24 @@ class _Work:
                     phase=lambda name: bar.restart(None, name),
                 )
             else:
-                reclaim.vacuum(self._store, found, lambda _step: bar.advance(BYTES_A_CALL))
+                way = reclaim.in_place if self._choices.reclaim == "auto" else reclaim.vacuum
+                way(self._store, found, lambda _step: bar.advance(BYTES_A_CALL))
+
+
+def merge_index(ctx: Context, store: Store, index: IndexState, before: Verdict, merge: Merge) -> Merged:
+    """Merge one index, or say why it is left alone."""
+    if index.name in before.indexes:
+        return left_alone(index, "it is damaged")
+    if index.problem or index.merged:
+        return left_alone(index, index.problem)
+    page = store.page_size
+    with progress(index.bytes, f"merging {index.name}") as bar:
+        try:
+            return merge(store, index, ctx.clock, lambda pages: bar.advance(pages * page))
+        except Corrupt as error:
+            if not error.facts.get("search_index"):
+                raise
+            return left_alone(index, "it is damaged")
 
 
 def _merged_line(merged: Merged) -> str:
@@ -320,11 +325,6 @@ def _merged_line(merged: Merged) -> str:
     if merged.segments_before == merged.segments_after:
         return f"{merged.name}: merged already."
     return f"{merged.name}: {merged.segments_before} segments merged into {merged.segments_after}."
-
-
-def incremental(store: ExclusiveStore) -> bool:
-    """Whether the file was created so that it can give pages back without a rewrite."""
-    return pragma(store, "auto_vacuum") == reclaim.INCREMENTAL
 
 
 def index_warnings(verdict: Verdict | None, ctx: Context) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from maintenance.space.merge import PAGES_A_TRANSACTION
 from maintenance.space.reclaim import (
     DEFAULT_ABOVE_PERCENT,
     INCREMENTAL,
+    STEP_PAGES,
     Decision,
     Method,
     Policy,
@@ -120,7 +121,7 @@ class OptimizePlan:
 
     def _online_line(self) -> str:
         if self.auto_vacuum == INCREMENTAL:
-            return "Return free pages in steps of 64, between other programs' writes."
+            return f"Return free pages in steps of {STEP_PAGES}, between other programs' writes."
         return (
             "Free pages stay in the file: it was created without incremental vacuum, so only a rewrite with nobody "
             "else on the store returns them."

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Literal
 from hermes_state.engine import open_read
 from hermes_state.errors import Corrupt
 from maintenance.output.text import human_bytes
+from maintenance.quoting import quoted
 from maintenance.space.disk import Need, fits_in_memory, temporary_directory
-from maintenance.space.segments import quoted
-from maintenance.space.sizes import Sizes, directory_of
+from maintenance.space.sizes import Sizes, directory_of, pragma
 from maintenance.space.verify import foreign_key_problems, page_problems, row_counts
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
-    from hermes_state.engine import ExclusiveStore, Reader
+    from hermes_state.engine import ExclusiveStore, Reader, Store
 
 Policy = Literal["auto", "always", "never"]
 Method = Literal["vacuum", "copy"]
@@ -37,6 +37,7 @@ Method = Literal["vacuum", "copy"]
 DEFAULT_ABOVE_PERCENT = 10.0
 INCREMENTAL = 2  # value of PRAGMA auto_vacuum
 STEP_PAGES = 64
+_PAUSE_LEAST_SECONDS = 0.004
 COPY_MARK = ".compact-copy-"
 _TEMP_IN_MEMORY = 2  # values of PRAGMA temp_store
 _TEMP_ON_DISK = 1
@@ -82,6 +83,22 @@ def decide(found: Sizes, policy: Policy, above_percent: float) -> Decision:
     return Decision(runs=runs, free_bytes=found.free_bytes, free_share=found.free_share, reason=reason)
 
 
+def decide_online(found: Sizes, policy: Policy, auto_vacuum: int) -> Decision:
+    """The same beside other processes, where only a file that was created for it can give pages back."""
+    if policy == "never":
+        return decide(found, policy, DEFAULT_ABOVE_PERCENT)
+    runs = auto_vacuum == INCREMENTAL
+    return Decision(
+        runs=runs,
+        free_bytes=found.free_bytes,
+        free_share=found.free_share,
+        reason="returned in small steps beside other processes"
+        if runs
+        else "the file has no incremental vacuum, so its free pages wait for new rows or for a rewrite with nobody "
+        "else on it",
+    )
+
+
 def needs(path: Path, found: Sizes, *, method: Method, journal_mode: str, merge_bytes: int) -> list[Need]:
     """What merging and a rewrite write at their peak, and where."""
     beside = directory_of(path)
@@ -103,6 +120,28 @@ def vacuum(store: ExclusiveStore, found: Sizes, progress: Progress | None = None
     """
     store.tune(temp_store=_TEMP_IN_MEMORY if fits_in_memory(found.used_bytes) else _TEMP_ON_DISK)
     store.vacuum(on_progress=progress)
+
+
+def in_place(store: ExclusiveStore, found: Sizes, progress: Progress | None = None) -> None:
+    """Return the free pages: by moving only what lies behind them where the file allows it, else by a rewrite.
+
+    Moving is less to write, and less for a replica to fetch.
+    """
+    if pragma(store, "auto_vacuum") == INCREMENTAL:
+        store.incremental_vacuum(found.free_pages)
+    else:
+        vacuum(store, found, progress)
+
+
+def in_steps(store: Store, clock: Clock, progress: Progress) -> None:
+    """Return the free pages beside others, who get the write lock between two steps for as long as a step took."""
+    while True:
+        began = clock.monotonic()
+        freed = store.incremental_vacuum(STEP_PAGES)
+        if not freed:
+            return
+        progress(freed)
+        clock.sleep(max(_PAUSE_LEAST_SECONDS, clock.monotonic() - began))
 
 
 def via_copy(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maintenance.quoting import quoted
 from maintenance.space.sizes import is_fulltext, pragma
 
 if TYPE_CHECKING:
@@ -105,8 +106,3 @@ def _varint(record: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + count + 1
     raise IndexError("a variable-length integer has at most nine bytes")
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'

@@ -2,7 +2,7 @@
 
 Invariant: the page verdict and the verdicts on search indexes are kept apart, because SQLite 3.54 mixes them and they
 mean different things: damaged pages stop a rewrite, a damaged index only keeps itself from being merged. An exception
-while checking is a finding, never a pass.
+while checking is a finding, never a pass; one that a retry may cure, such as a lock, says nothing and goes on up.
 
 Not for: naming repairs (`doctor`). Checking under the exclusive lock was rejected: on a large file it is most of the
 time, and programs that start meanwhile would fail to open the store.
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt, StateError
 from maintenance.gate import reading
-from maintenance.space.segments import fulltext_tables, quoted
+from maintenance.quoting import quoted
+from maintenance.space.segments import fulltext_tables
 from maintenance.space.sizes import SHADOWS, TRASH_PREFIX, is_fulltext, pragma, wal_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def page_problems(reader: Reader) -> tuple[str, ...]:
     try:
         found = reader.rows(f"PRAGMA quick_check({MOST_PROBLEMS})")
     except StateError as error:
+        if error.retryable:
+            raise
         return (str(error),)
     return tuple(str(text) for (text,) in found if text != "ok")
 
@@ -103,6 +106,8 @@ def index_problem(reader: Reader, name: str) -> str:
     try:
         found = reader.rows(f"PRAGMA quick_check({quoted(name)})")
     except StateError as error:
+        if error.retryable:
+            raise
         return str(error)
     return "; ".join(str(text) for (text,) in found if text != "ok")
 

@@ -4,8 +4,9 @@ Each scene is one accident with seeded choices (who, when, how many rows, which 
 process was told is committed must be in the file, or in the capture that a named error points to; an accident that
 endangers rows must end in a named error of ours.
 
-The default suite plays each scene once; `./dev accidents` plays 380 seeded rounds (HERMES_CAMPAIGN_ROUNDS,
-HERMES_CAMPAIGN_SEED).
+The default suite plays each scene once; `./dev accidents` plays 380 seeded rounds over all of them
+(HERMES_CAMPAIGN_ROUNDS, HERMES_CAMPAIGN_SEED) and then 200 plays in which accidents come in any order
+(HERMES_CAMPAIGN_FREE_PLAYS).
 """
 
 from __future__ import annotations
@@ -63,13 +64,9 @@ def test_an_accident_loses_no_acknowledged_row_silently(name: str, folder: Path)
     assert problems == [], "\n".join([name, *problems, *verdict.script])
 
 
-@pytest.mark.campaign
-def test_hundreds_of_seeded_accidents_lose_no_acknowledged_row_silently(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rounds = int(os.environ.get("HERMES_CAMPAIGN_ROUNDS", "380"))
+def play_rounds(names: list[str], rounds: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Rounds over these scenes in turn, each with the next seed; a table, and everything that is wrong."""
     first = int(os.environ.get("HERMES_CAMPAIGN_SEED", "1"))
-    names = sorted(SCENES)
     played: Counter[str] = Counter()
     captured: Counter[str] = Counter()
     named: dict[str, Counter[str]] = {name: Counter() for name in names}
@@ -90,4 +87,26 @@ def test_hundreds_of_seeded_accidents_lose_no_acknowledged_row_silently(
         for name in names:
             errors = ", ".join(f"{error} {count}" for error, count in sorted(named[name].items())) or "none needed"
             print(f"  {name:<72} {played[name]:>3} rounds, {captured[name]:>3} rows in captures; {errors}")
+    return failures
+
+
+@pytest.mark.campaign
+def test_hundreds_of_seeded_accidents_lose_no_acknowledged_row_silently(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = int(os.environ.get("HERMES_CAMPAIGN_ROUNDS", "380"))
+
+    failures = play_rounds(sorted(SCENES), rounds, folder, capsys)
+
+    assert failures == [], "\n\n".join(failures)
+
+
+@pytest.mark.campaign
+def test_hundreds_of_plays_in_any_order_lose_no_acknowledged_row_silently(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plays = int(os.environ.get("HERMES_CAMPAIGN_FREE_PLAYS", "200"))
+
+    failures = play_rounds([free_play.any_accidents_in_any_order.__name__], plays, folder, capsys)
+
     assert failures == [], "\n\n".join(failures)

@@ -51,8 +51,8 @@ def test_a_line_has_every_column_and_the_live_messages_decoded(made: Foreign, ru
     assert result.stdout.splitlines()[0].startswith(f"Wrote 3 sessions, 4 messages to {target} (")
     assert result.stdout.splitlines()[1] == f"sha256 {digest}"
     assert result.stderr == (
-        "1 archived sessions left out (--include-archived).\n"
-        "1 rewound or compacted messages left out (--all-messages).\n"
+        "1 archived session left out (--include-archived).\n"
+        "1 rewound or compacted message left out (--all-messages).\n"
     )
     assert target.stat().st_mode & 0o777 == 0o600
     records = {record["id"]: record for record in lines(target)}
@@ -82,6 +82,13 @@ def test_an_existing_file_stays_unless_forced_and_the_store_is_never_a_target(
         result = run_cli("sessions", "export", name, "--force")
         assert result.exit_code == 1
         assert result.stderr.splitlines()[0] == f"Error: {name} belongs to the store itself and is not written to."
+    other = tmp_path / "other.db"
+    Path(f"{other}-wal").touch()
+    result = run_cli("sessions", "export", other, "--force")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (
+        1,
+        f"Error: {other} is a store in use, or was one: {other}-wal is beside it.",
+    )
     missing = run_cli("sessions", "export", tmp_path / "no" / "out")
     assert (missing.exit_code, missing.stderr.splitlines()[0]) == (
         2,
@@ -94,7 +101,7 @@ def test_lines_go_to_standard_output_and_notes_do_not(made: Foreign, run_cli: Ru
     result = run_cli("sessions", "export", "-", "--session-id", "hid", "--redact")
     [record] = [json.loads(line) for line in result.stdout.splitlines()]
     assert record["messages"][0]["content"] == "key [redacted]"
-    assert (result.exit_code, result.stderr) == (0, "1 secrets masked.\n")
+    assert (result.exit_code, result.stderr) == (0, "1 secret masked.\n")
     prompts = run_cli("sessions", "export", "-", "--only", "user-prompts", "--session-id", "a")
     assert [item["role"] for item in json.loads(prompts.stdout)["messages"]] == ["user"]
 

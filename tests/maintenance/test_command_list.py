@@ -53,7 +53,7 @@ def test_a_list_is_a_table_with_a_footer_that_adds_up(made: Foreign, run_cli: Ru
         "\n"
         "Shown: 1 to 2 of 3 entries (4 sessions with their earlier segments).\n"
         "More: 1, with --limit 3 or --offset 2.\n"
-        "Not listed: 1 archived (--include-archived), 1 delegates (--include-delegates), 1 of tools (--source tool).\n"
+        "Not listed: 1 archived (--include-archived), 1 delegate (--include-delegates), 1 of tools (--source tool).\n"
     )
     page = document(run_cli, "list")
     stats = document(run_cli, "stats")

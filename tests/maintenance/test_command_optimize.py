@@ -96,7 +96,8 @@ def test_online_merges_beside_a_holder(store_copy: StoreCopy, run_cli: RunCli, c
     assert result.json["mode"] == "online"
     assert [index["segments_after"] for index in result.json["indexes"]] == [1, 1]
     assert result.json["reclaim"]["reason"] == (
-        "the file has no incremental vacuum, so its free pages stay until a rewrite with nobody else on it"
+        "the file has no incremental vacuum, so its free pages wait for new rows or for a rewrite with nobody "
+        "else on it"
     )
 
 

@@ -98,6 +98,11 @@ def test_guarded_session_stops_the_whole_request(db: Path, run_cli: RunCli) -> N
         "Session busy cannot be deleted now: it is being compressed (lock of h). Nothing was deleted."
     )
     assert ids(db) == {"busy", "idle"}
+    looked = run_cli("sessions", "delete", "idle", "busy", "--dry-run", "--json")
+    assert (looked.exit_code, [one["id"] for one in looked.json["conversations"]]) == (0, ["idle"])
+    assert looked.json["kept"] == [
+        {"id": "busy", "because_of": "busy", "reason": "it is being compressed (lock of h)"}
+    ]
     assert ledger_lines(db) == []
 
 
@@ -140,7 +145,7 @@ def test_ledger_says_that_the_session_was_named(db: Path, run_cli: RunCli) -> No
     first, last = ledger_lines(db)
     assert (first["verb"], first["reason"]) == ("sessions delete", "named on the command line")
     assert (first["sessions"], first["message_count"], first["filters"]) == (["one"], 3, {})
-    assert last["reason"] == "finished: 1 sessions, 3 messages"
+    assert last["reason"] == "finished: 1 session, 3 messages"
 
 
 def test_session_whose_id_no_file_can_carry_is_deleted_without_touching_files(db: Path, run_cli: RunCli) -> None:

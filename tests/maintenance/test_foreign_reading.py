@@ -15,6 +15,7 @@ from maintenance.dialects.cells import Blob
 from maintenance.dialects.detect import dialect_of
 from maintenance.dialects.foreign.content import content_sizes, decode_content
 from maintenance.dialects.readable import preview_of, readable_text
+from maintenance.lineage import Forest
 from tests.support.foreign import Foreign
 
 VERSIONS = ["0.13.0", "0.15.2", "0.16.0", "0.17.0", "0.18.2", "0.19.0"]
@@ -263,3 +264,20 @@ def test_images_are_measured_by_their_bytes_though_like_and_length_see_nothing()
         3 * len(image) + 1,
         len(image),
     )
+
+
+def test_guards_follow_a_lease_on_the_first_segment_without_reading_the_lineage_of_the_whole_store() -> None:
+    store = Foreign(
+        sql="CREATE TABLE session_turn_leases(conversation_id TEXT, holder TEXT, acquired_at REAL, expires_at REAL);"
+    )
+    store.session("0", end_reason="compression", ended_at=2.0)
+    for number in range(1, 120):
+        store.session(str(number), parent_session_id=str(number - 1), end_reason="compression", ended_at=2.0)
+    store.session("other", ended_at=2.0)
+    store.run("INSERT INTO session_turn_leases VALUES ('0', 'gw', 0, 100)")
+    found = dialect(store)
+    assert found.guards(store, ["119", "other"], 5.0) == {"119": "a turn is running (lease of gw)"}
+    asked = ["119", "60", "other", "gone"]
+    near = Forest(found._ancestry(store, asked))  # type: ignore[attr-defined]
+    whole = Forest(found.lineage(store))
+    assert [near.root(key) for key in asked] == [whole.root(key) for key in asked] == ["0", "0", "other", "gone"]

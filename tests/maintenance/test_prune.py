@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from hermes_state.clock import FakeClock
+from hermes_state.clock import FakeClock, clock_from_environment
+from hermes_state.engine import open_read
+from maintenance.removal import flow
+from maintenance.removal.choice import choose_for_prune
+from maintenance.selection import Filters
 from tests.maintenance.removal_stores import (
     DAY,
     NOW,
     add_session,
     change,
+    context,
     empty_store,
     ids,
     ledger_lines,
@@ -374,3 +381,51 @@ def test_index_that_two_sqlite_versions_wrote_is_left_sound_row_by_row(
     assert done.exit_code == 0, done.stderr
     assert ids(db) == {"untouched"}
     assert problems(db) == []
+
+
+# --- what is said ---------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_removed_is_said_and_stops_no_run(db: Path, run_cli: RunCli) -> None:
+    add_session(db, "old")
+    add_session(db, "young", days_old=1)
+    stuck = db.parent / "sessions" / "old.json"
+    stuck.mkdir(parents=True)
+    done = run_cli("sessions", "prune", "--yes", "--json")
+    assert (done.exit_code, done.json["finished"], done.json["sessions"]) == (0, True, ["old"])
+    assert done.json["files_left"] == [f"{stuck}: Is a directory"]
+    assert run_cli("sessions", "prune", "--yes", "--json").json["already_done"] is True
+
+
+def test_a_run_that_is_stopped_says_as_json_what_it_did(
+    db: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_session(db, "old")
+    add_session(db, "young", days_old=1)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(flow, "sweep", partial(flow.sweep, between=stop))
+    ctx = context(db, json=True, clock=clock_from_environment())
+    with open_read(db) as store:
+        choice = choose_for_prune(store, Filters(), NOW)
+    manner = flow.Manner(
+        verb="sessions prune", reason="old", dry_run=False, yes=True, online=False, allow_large=True, reclaim="never",
+        sweeps=True,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        flow.run(ctx, choice, manner)
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert (document["finished"], document["sessions"], said.err) == (False, ["old"], "")
+    assert ids(db) == {"young"}
+
+
+def test_the_plan_says_first_what_a_rewrite_costs_a_replica(db: Path, run_cli: RunCli) -> None:
+    add_session(db, "old")
+    add_session(db, "young", days_old=1)
+    (db.parent / ".state.db-litestream").mkdir()
+    plan = run_cli("sessions", "prune", "--dry-run")
+    assert "Litestream: .state.db-litestream is beside the store. A full rewrite makes it send" in plan.stdout
+    assert "Litestream" not in run_cli("sessions", "prune", "--dry-run", "--reclaim", "never").stdout

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from hermes_state.clock import FakeClock
 from hermes_state.engine import open_read, open_write
+from maintenance import ledger
+from maintenance.dialects.detect import dialect_of
 from maintenance.marks import set_mark
 from maintenance.removal.describe import age_option, words
-from maintenance.removal.files import SessionFiles, longer_ids
+from maintenance.removal.files import SessionFiles
 from maintenance.removal.pacing import ONLINE_LEAST_ROWS, ONLINE_ROWS, Pace
-from maintenance.removal.recheck import MarkedPins, Snapshot, Watch, newest_message
+from maintenance.removal.recheck import FreshMarks, Snapshot, Watch, what_changed
 from maintenance.removal.record import Record, interrupted_runs
 from maintenance.selection import AgeLimit, Filters
 from tests.maintenance.removal_stores import DAY, NOW, add_session, empty_store
@@ -63,24 +66,26 @@ def test_files_of_a_session_are_those_whose_whole_name_says_so(tmp_path: Path) -
     own = {"a.json", "a.jsonl", "session_a.json", "request_dump_a_1.json"}
     for name in (*own, "a.txt", "ab.json", "session_ab.json", "request_dump_a_b_1.json", "request_dump_ab_1.json"):
         (folder / name).touch()
-    files = SessionFiles(tmp_path / "state.db")
-    assert {path.name for path in files.of("a", others=lambda key: ["a_b"])} == own
-    assert SessionFiles(tmp_path / "nowhere" / "state.db").of("a", others=lambda key: []) == []
+    asked = []
+    files = SessionFiles(tmp_path / "state.db", lambda prefix: asked.append(prefix) or ["a_b"])
+    assert {path.name for path in files.of("a")} == own
+    assert asked == ["a_"]
+    assert SessionFiles(tmp_path / "nowhere" / "state.db", lambda prefix: []).of("a") == []
 
 
 @pytest.mark.parametrize("key", ["", "../a", "a/b", "a\0b"])
 def test_id_that_cannot_be_part_of_a_name_has_no_files(tmp_path: Path, key: str) -> None:
     (tmp_path / "sessions").mkdir()
     (tmp_path / "a.json").touch()
-    assert SessionFiles(tmp_path / "state.db").of(key, others=lambda key: []) == []
+    assert SessionFiles(tmp_path / "state.db", lambda prefix: []).of(key) == []
 
 
-def test_longer_ids_are_those_that_go_on_after_an_underscore(store_copy: StoreCopy) -> None:
+def test_ids_with_a_prefix_are_all_of_them_and_the_prefix_is_literal(store_copy: StoreCopy) -> None:
     db = empty_store(store_copy())
     for name in ("a", "a_", "a_b", "a_b_c", "ab", "a%b", "b_a"):
         add_session(db, name, messages=0)
     with open_read(db) as store:
-        assert set(longer_ids(store, "a")) == {"a_", "a_b", "a_b_c"}
+        assert set(dialect_of(store).ids_with_prefix(store, "a_")) == {"a_", "a_b", "a_b_c"}
 
 
 # --- ledger runs ----------------------------------------------------------------------------------------------
@@ -100,27 +105,61 @@ def test_run_without_its_last_line_is_interrupted_and_names_its_sessions(tmp_pat
     assert interrupted_runs(db) == ()
 
 
+def test_run_of_a_process_that_still_lives_is_not_interrupted(
+    tmp_path: Path, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tmp_path / "state.db"
+    monkeypatch.setattr(ledger.os, "getpid", os.getppid)
+    Record(db=db, verb="sessions prune", reason="old", filters={}, clock=fake_clock).before(["a"], 1)
+    monkeypatch.undo()
+    assert interrupted_runs(db) == ()
+
+
 # --- what changes meanwhile -----------------------------------------------------------------------------------
 
 
-def test_pin_set_during_a_run_is_seen(tmp_path: Path) -> None:
+def test_mark_set_during_a_run_is_seen(tmp_path: Path) -> None:
     db = tmp_path / "state.db"
-    pins = MarkedPins(db)
-    assert pins.now() == frozenset()
+    marks = FreshMarks(db)
+    assert (marks.now().pinned, marks.now().archived) == (frozenset(), frozenset())
     set_mark(db, ["a"], "pinned", True)
-    assert pins.now() == {"a"}
-    set_mark(db, ["b"], "pinned", True)
-    assert pins.now() == {"a", "b"}
+    assert marks.now().pinned == {"a"}
+    set_mark(db, ["b"], "archived", True)
+    assert (marks.now().pinned, marks.now().archived) == ({"a"}, {"b"})
+
+
+@pytest.mark.parametrize("version", ["0.13.0", "0.19.0"])
+def test_session_archived_after_the_plan_stays_whether_the_file_has_a_column_for_it_or_not(
+    store_copy: StoreCopy, version: str
+) -> None:
+    db = empty_store(store_copy(version))
+    add_session(db, "one")
+    with open_write(db, foreign=True) as store:
+        dialect = dialect_of(store)
+        snapshot = Snapshot(
+            facts={key: row.facts for key, row in dialect.sessions(store, ["one"]).items()},
+            newest_message=dialect.newest_message(store), children={}, pinned_too=False,
+        )
+        watch = Watch(db, dialect, snapshot)
+        assert what_changed(store, dialect, snapshot, ["one"], watch=watch, now=0.0) == {}
+        if dialect.has_archived:
+            with store.transaction() as tx:
+                dialect.set_archived(tx, ["one"], True)
+        else:
+            set_mark(db, ["one"], "archived", True)
+        changed = what_changed(store, dialect, snapshot, ["one"], watch=watch, now=0.0)
+        assert changed == {"one": "it was archived meanwhile"}
 
 
 def test_watch_sees_a_new_message_whatever_time_it_carries(store_copy: StoreCopy) -> None:
     db = empty_store(store_copy())
     add_session(db, "one")
     with open_write(db, foreign=True) as store:
+        dialect = dialect_of(store)
         snapshot = Snapshot(
-            facts={}, newest_message=newest_message(store), children={}, pinned_too=False
+            facts={}, newest_message=dialect.newest_message(store), children={}, pinned_too=False
         )
-        watch = Watch(db, snapshot)
+        watch = Watch(db, dialect, snapshot)
         assert watch.written(store) == set()
         with store.transaction() as tx:
             tx.execute("INSERT INTO messages (session_id, role, content, timestamp) VALUES ('one', 'user', 'x', -1)")

@@ -13,7 +13,7 @@ from maintenance.space import optimize_plan
 from maintenance.space.disk import Room
 from maintenance.space.optimize import OptimizeReport, Times, checked_and_alone, make_plan, optimize
 from maintenance.space.optimize_plan import Choices, OptimizePlan
-from maintenance.space.verify import check, index_problems, page_problems
+from maintenance.space.verify import check, index_problem, index_problems, page_problems
 from tests.support.space import change, content, context, grow, thin
 from tests.support.stores import StoreCopy
 
@@ -238,3 +238,25 @@ def test_an_unfinished_conversion_is_named_in_the_plan(store_copy: StoreCopy) ->
     assert plan.shown(online=False).lines[-1] == (
         "A conversion of the search indexes was not finished: run `hermes sessions optimize-storage`."
     )
+
+
+def test_a_lock_that_was_not_obtained_is_no_finding_of_a_check(tmp_path: Path) -> None:
+    class Locked:
+        path = tmp_path / "state.db"
+
+        def rows(self, sql: str, params: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+            raise LockTimeout("busy", path=self.path, holders=(), waited_seconds=1.0)
+
+    for look in (page_problems, lambda reader: index_problem(reader, "messages_fts")):
+        with pytest.raises(LockTimeout, match=r"^busy$"):
+            look(Locked())  # type: ignore[arg-type]
+
+
+def test_a_damaged_index_is_not_called_optimized_already(store_copy: StoreCopy) -> None:
+    db = store_copy()
+    run(db)
+    with open_write(db, foreign=True) as store, store.transaction() as tx:
+        tx.execute("UPDATE messages_fts_data SET block = zeroblob(12) WHERE id > 10")
+    report = run(db)
+    assert any(merged.skipped for merged in report.merged)
+    assert (report.already_done, report.lines()[0]) == (False, f"Nothing could be done for {db}.")

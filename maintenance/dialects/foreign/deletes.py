@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from hermes_state.errors import Refused
 from maintenance.dialects.base import DeleteCounts, StoreShape
-from maintenance.dialects.cells import chunks, decode_key, key_bytes, key_list, quoted
+from maintenance.dialects.cells import chunks, decode_key, key_bytes, key_list
+from maintenance.quoting import quoted
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction

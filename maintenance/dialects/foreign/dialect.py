@@ -83,14 +83,23 @@ class ForeignDialect:
         return self._sessions.rows(reader, ids)
 
     def lineage(self, reader: Reader) -> list[LineageRow]:
-        rows = self._sessions.lineage(reader)
+        return self._marked(self._sessions.lineage(reader))
+
+    def _ancestry(self, reader: Reader, ids: Sequence[str]) -> list[LineageRow]:
+        """What tells the first segment of these sessions; guards are asked inside short transactions."""
+        return self._marked(self._sessions.ancestry(reader, ids))
+
+    def _marked(self, rows: list[LineageRow]) -> list[LineageRow]:
         version = self.shape.schema_version
         return rows if version is None or version >= FIRST_WITH_DELEGATE_MARKERS else with_delegate_markers(rows)
+
+    def children(self, reader: Reader, ids: Sequence[str]) -> dict[str, frozenset[str]]:
+        return self._sessions.children(reader, ids)
 
     def unnamed_sessions(self, reader: Reader) -> int:
         return self._sessions.unnamed(reader)
 
-    def ids_with_prefix(self, reader: Reader, prefix: str, limit: int) -> list[str]:
+    def ids_with_prefix(self, reader: Reader, prefix: str, limit: int = -1) -> list[str]:
         return self._sessions.ids_with_prefix(reader, prefix, limit)
 
     def ids_with_title(self, reader: Reader, title: str, limit: int) -> list[str]:
@@ -105,6 +114,12 @@ class ForeignDialect:
     def messages(self, reader: Reader, message_ids: Sequence[int]) -> Iterator[MessageRow]:
         return self._messages.rows(reader, message_ids)
 
+    def newest_message(self, reader: Reader) -> int:
+        return self._messages.newest(reader)
+
+    def messages_after(self, reader: Reader, message_id: int) -> list[tuple[int, str]]:
+        return self._messages.after(reader, message_id)
+
     def message_counts(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         return self._messages.counts(reader, ids)
 
@@ -116,6 +131,9 @@ class ForeignDialect:
 
     def usage(self, reader: Reader, session_id: str) -> list[UsageRow]:
         return self._records.usage(reader, session_id)
+
+    def session_count(self, reader: Reader) -> int:
+        return self._sessions.count(reader)
 
     def counts(self, reader: Reader) -> StoreCounts:
         return self._sessions.counts(reader)
@@ -137,7 +155,7 @@ class ForeignDialect:
     def guards(self, reader: Reader, ids: Sequence[str], now: float) -> dict[str, str]:
         from maintenance.dialects.foreign.guards import find_guards
 
-        return find_guards(reader, self.shape, lambda: Forest(self.lineage(reader)), ids, now)
+        return find_guards(reader, self.shape, lambda: Forest(self._ancestry(reader, ids)), ids, now)
 
     def delete_sessions(self, tx: Transaction, ids: Sequence[str]) -> DeleteCounts:
         from maintenance.dialects.foreign.deletes import delete_sessions

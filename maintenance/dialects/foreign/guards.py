@@ -31,9 +31,9 @@ def find_guards(
         if leases:
             lineage = forest()
             for session_id in ids:
-                holder = leases.get(lineage.root(session_id), leases.get(session_id))
-                if holder is not None:
-                    guards[session_id] = f"a turn is running (lease of {holder})"
+                owner = leases.get(lineage.root(session_id), leases.get(session_id))
+                if owner is not None:
+                    guards[session_id] = f"a turn is running (lease of {owner})"
     if "compression_locks" in shape.tables:
         locks = _live(reader, "compression_locks", "session_id", now)
         for session_id in ids:
@@ -53,7 +53,7 @@ def _live(reader: Reader, table: str, column: str, now: float) -> dict[str, str]
         f" WHERE {column} IS NOT NULL AND ({expiry} IS NULL OR {expiry} > ?)",
         (now,),
     )
-    return {decode_key(key): decode_text(holder) or "an unnamed holder" for key, holder in rows}
+    return {decode_key(key): decode_text(owner) or "an unnamed owner" for key, owner in rows}
 
 
 def _ledger(reader: Reader, table: str, column: str, ids: Sequence[str]) -> set[str]:

@@ -80,6 +80,16 @@ class MessageReading:
             for values in reader.iterate(sql, part, batch=8):
                 yield _message(values)
 
+    def newest(self, reader: Reader) -> int:
+        """The highest message id."""
+        found = reader.row("SELECT max(id) FROM messages")
+        return int(found[0] or 0) if found else 0
+
+    def after(self, reader: Reader, message_id: int) -> list[tuple[int, str]]:
+        """Id and session of what is newer; a range of the table itself, no index is needed."""
+        rows = reader.rows("SELECT id, CAST(session_id AS BLOB) FROM messages WHERE id > ? ORDER BY id", (message_id,))
+        return [(int(key), decode_key(session_id)) for key, session_id in rows]
+
     def previews(self, reader: Reader, ids: Sequence[str], width: int) -> dict[str, str]:
         """First words of the first live user message of each session."""
         previews: dict[str, str] = {}

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from maintenance.dialects.base import StoreShape, UsageRow
-from maintenance.dialects.cells import Blob, cell, decode_cell, decode_text, key_bytes, number_sql, quoted, text_cell
+from maintenance.dialects.cells import Blob, cell, decode_cell, decode_text, key_bytes, number_sql, text_cell
 from maintenance.dialects.foreign.content import decode_content
 from maintenance.dialects.foreign.messages import ROWS_AT_ONCE
+from maintenance.quoting import quoted
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader

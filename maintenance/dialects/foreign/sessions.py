@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from maintenance.dialects.base import Condition, LineageRow, SessionFacts, SessionRow, StoreCounts, StoreShape
 from maintenance.dialects.cells import chunks, decode_key, decode_text, key_bytes, key_list, text_cell
 from maintenance.dialects.foreign.fields import LAST_MESSAGE_PASS, TEXT_COLUMNS
-from maintenance.dialects.foreign.markers import MARKER_CELL, read_markers
+from maintenance.dialects.foreign.markers import MARKER_CELL, Markers, read_markers
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
@@ -70,7 +70,7 @@ class SessionReading:
             f" ORDER BY {activity} DESC NULLS LAST, s.rowid DESC"
         )
         for values in reader.iterate(sql, condition.params):
-            yield _facts(values)
+            yield _facts(values, read_markers(values[11]))
 
     def rows(self, reader: Reader, ids: Sequence[str]) -> dict[str, SessionRow]:
         """Sessions by id."""
@@ -94,20 +94,51 @@ class SessionReading:
         sql = f"{self._with}SELECT {self._lineage} FROM sessions AS s WHERE typeof(s.id) = 'text' AND "
         found: dict[str, LineageRow] = {}
         for clause in clauses:
-            for values in reader.iterate(sql + clause):
-                row = _lineage(values)
-                found[row.id] = row
+            found.update((row.id, row) for row in map(_lineage, reader.iterate(sql + clause)))
         named = {
             name
             for row in found.values()
             for name in (row.parent_id, row.delegate_from, row.branched_from, row.reset_from)
             if name is not None and name not in found
         }
-        for part in chunks(sorted(named)):
-            for values in reader.rows(sql + f"s.id IN {key_list(len(part))}", [key_bytes(key) for key in part]):
-                row = _lineage(values)
-                found[row.id] = row
+        found.update(self._lineage_of(reader, sorted(named)))
         return list(found.values())
+
+    def ancestry(self, reader: Reader, ids: Sequence[str]) -> list[LineageRow]:
+        """These sessions and everything above them by parent links, without a pass over the table."""
+        found: dict[str, LineageRow] = {}
+        asked: set[str] = set()
+        wanted = list(dict.fromkeys(ids))
+        while wanted:
+            asked.update(wanted)
+            rows = self._lineage_of(reader, wanted)
+            found.update(rows)
+            parents = dict.fromkeys(row.parent_id for row in rows.values() if row.parent_id is not None)
+            wanted = [key for key in parents if key not in asked]
+        return list(found.values())
+
+    def _lineage_of(self, reader: Reader, ids: Sequence[str]) -> dict[str, LineageRow]:
+        found: dict[str, LineageRow] = {}
+        for part in chunks(ids):
+            sql = f"{self._with}SELECT {self._lineage} FROM sessions AS s WHERE s.id IN {key_list(len(part))}"
+            rows = map(_lineage, reader.rows(sql, [key_bytes(key) for key in part]))
+            found.update((row.id, row) for row in rows)
+        return found
+
+    def children(self, reader: Reader, ids: Sequence[str]) -> dict[str, frozenset[str]]:
+        """Children by parent link."""
+        if "parent_session_id" not in self._columns:
+            return {}
+        found: dict[str, set[str]] = {}
+        for part in chunks(ids):
+            rows = reader.rows(
+                "SELECT CAST(parent_session_id AS BLOB), CAST(id AS BLOB) FROM sessions"
+                f" WHERE parent_session_id IN {key_list(len(part))}",
+                [key_bytes(key) for key in part],
+            )
+            for parent, child in rows:
+                found.setdefault(decode_key(parent), set()).add(decode_key(child))
+        return {parent: frozenset(children) for parent, children in found.items()}
 
     def ids_with_prefix(self, reader: Reader, prefix: str, limit: int) -> list[str]:
         """Ids that start with `prefix`, read from the primary key's index."""
@@ -142,6 +173,11 @@ class SessionReading:
         row = reader.row("SELECT count(*) FROM sessions WHERE id IS NULL OR id >= X''")
         return 0 if row is None else int(row[0])
 
+    def count(self, reader: Reader) -> int:
+        """Session rows of the whole store."""
+        row = reader.row("SELECT count(*) FROM sessions")
+        return 0 if row is None else int(row[0])
+
     def counts(self, reader: Reader) -> StoreCounts:
         """Figures of the whole store, one pass over sessions and one count of messages."""
         fields = self._fields
@@ -166,7 +202,7 @@ class SessionReading:
         )
 
 
-def _facts(values: tuple[Any, ...]) -> SessionFacts:
+def _facts(values: tuple[Any, ...], markers: Markers) -> SessionFacts:
     return SessionFacts(
         id=decode_key(values[0]),
         source=decode_text(values[1]) or "",
@@ -179,7 +215,7 @@ def _facts(values: tuple[Any, ...]) -> SessionFacts:
         archived=bool(values[8]),
         pinned=bool(values[9]),
         hidden=bool(values[10]),
-        delegate=values[11] is not None and read_markers(values[11]).delegate_from is not None,
+        delegate=markers.delegate_from is not None,
     )
 
 
@@ -188,7 +224,7 @@ def _row(values: tuple[Any, ...]) -> SessionRow:
     texts = {name: decode_text(value) for name, value in zip(_ROW_TEXTS, values[12:26], strict=True)}
     tool_calls, input_tokens, output_tokens, cost, auto_archived, never_active = values[26:]
     return SessionRow(
-        facts=_facts(values),
+        facts=_facts(values, markers),
         **texts,
         tool_call_count=tool_calls,
         input_tokens=input_tokens,
@@ -204,7 +240,7 @@ def _row(values: tuple[Any, ...]) -> SessionRow:
 
 def _lineage(values: tuple[Any, ...]) -> LineageRow:
     markers = read_markers(values[11])
-    facts = _facts(values)
+    facts = _facts(values, markers)
     return LineageRow(
         id=facts.id,
         parent_id=facts.parent_id,

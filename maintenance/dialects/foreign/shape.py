@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maintenance.dialects.base import StoreShape
-from maintenance.dialects.cells import decode_text, quoted
+from maintenance.dialects.cells import decode_text
+from maintenance.quoting import quoted
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader

@@ -18,7 +18,6 @@ from maintenance.reading.export.items import ExportSource
 from maintenance.reading.export.target import file_name, refuse_target, sha256_of, staged
 
 Format = Literal["jsonl", "json", "html", "md", "sqlite"]
-FORMATS: tuple[Format, ...] = ("jsonl", "json", "html", "md", "sqlite")
 MANIFEST = "manifest.jsonl"
 
 

@@ -1,7 +1,8 @@
 """Where an export goes: a file that appears whole, or standard output.
 
 Invariant: the named file is either the old one or the new one, complete and verified; a failed export leaves nothing.
-Existing files need `force`. The store and the files beside it are never a target. New files are private (0600).
+Existing files need `force`. No store that is in use is ever a target, nor the files beside the one that is read. New
+files are private (0600).
 
 Not for: what is written. Writing in place was rejected: a full disk would leave half an export under its final name.
 """
@@ -26,6 +27,14 @@ def refuse_target(target: Path, db: Path, *, force: bool) -> None:
     if str(real) in {store + ending for ending in _STORE_ENDINGS}:
         raise Refused(
             f"{target} belongs to the store itself and is not written to.", hint="Name another file.", path=str(target)
+        )
+    sidecars = (f"{real}{ending}" for ending in ("-wal", "-shm", "-journal"))
+    if (beside := next(filter(os.path.lexists, sidecars), None)) is not None:
+        # A file that is renamed over a live store splits it in two: those who have it open go on with the old one.
+        raise Refused(
+            f"{target} is a store in use, or was one: {beside} is beside it.",
+            hint="Name another file.",
+            path=str(target),
         )
     if real.is_dir():
         raise InvalidInput(f"{target} is a folder; this format is one file.", hint="Name a file.", path=str(target))

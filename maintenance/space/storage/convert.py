@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from maintenance.space.segments import quoted
+from maintenance.quoting import quoted
 from maintenance.space.sizes import SHADOWS, TRASH_PREFIX
 from maintenance.space.storage.layout import (
     ALL_TRIGGERS,

@@ -19,17 +19,18 @@ from hermes_state.errors import Corrupt
 from maintenance.gate import reading
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes
+from maintenance.quoting import quoted
 from maintenance.space import reclaim
 from maintenance.space.disk import require_room
 from maintenance.space.merge import merge_alone
-from maintenance.space.optimize import BYTES_A_CALL, Times, checked_and_alone
-from maintenance.space.segments import index_state, quoted
+from maintenance.space.optimize import BYTES_A_CALL, Times, check_after, checked_and_alone
+from maintenance.space.segments import index_state
 from maintenance.space.sizes import Sizes, sizes
 from maintenance.space.storage import convert
 from maintenance.space.storage.layout import ALL_TRIGGERS, INDEXES, VIEWS
-from maintenance.space.storage.plan import StorageChoices, StoragePlan, again, look
+from maintenance.space.storage.plan import StorageChoices, StoragePlan, again, look, nothing_to_do
 from maintenance.space.storage.state import StorageState, storage_state
-from maintenance.space.verify import Verdict, check, require_same_counts, require_sound, row_counts, row_tables
+from maintenance.space.verify import Verdict, require_same_counts, row_counts, row_tables
 
 if TYPE_CHECKING:
     from hermes_state.engine import ExclusiveStore
@@ -109,8 +110,7 @@ def make_plan(ctx: Context, choices: StorageChoices, scan: Scan | None = None) -
 def already_done(ctx: Context, choices: StorageChoices) -> bool:
     """Whether there is nothing to do; costs a look at the schema, and no lock."""
     with reading(ctx) as reader:
-        state = storage_state(reader)
-    return state.done and not choices.rebuild and choices.trigram in (None, "on" if state.trigram else "off")
+        return nothing_to_do(storage_state(reader), choices)
 
 
 def optimize_storage(ctx: Context, plan: StoragePlan) -> StorageReport:
@@ -136,9 +136,7 @@ def optimize_storage(ctx: Context, plan: StoragePlan) -> StorageReport:
         _give_back(ctx, store, now, times)
         state, size = storage_state(store), sizes(store)
         times.locked = clock.monotonic() - started
-    after, _stamp = check(ctx, quick=True)
-    times.checks_after = after.seconds
-    require_sound(ctx.db, after, when="after the conversion")
+    after = check_after(ctx, times, quick=True, what="the conversion")
     return StorageReport(
         plan=plan, state=state, sizes=size, indexed_rows=indexed, before=before, after=after, times=times
     )

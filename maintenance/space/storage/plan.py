@@ -73,9 +73,9 @@ class StoragePlan:
     state: StorageState
     # Its size now.
     sizes: Sizes
-    # Every table and index by size.
+    # Every table and index by size; empty when there is nothing to do.
     objects: tuple[ObjectSize, ...]
-    # Text that the indexes read.
+    # Text that the indexes read; zero when there is nothing to do.
     texts: Texts
     # About the bytes in use afterwards.
     estimate_bytes: int
@@ -104,7 +104,7 @@ class StoragePlan:
     @property
     def nothing_to_do(self) -> bool:
         """Whether the file is as asked already."""
-        return not self.converts and not self.switches
+        return nothing_to_do(self.state, self.choices)
 
     def index_bytes(self) -> int:
         """Bytes of the search indexes and their leftovers now."""
@@ -157,7 +157,7 @@ class StoragePlan:
             "already_done": self.nothing_to_do,
             "state": self.state.document(),
             "sizes": self.sizes.document(),
-            "index_bytes": self.index_bytes(),
+            "index_bytes": None if self.nothing_to_do else self.index_bytes(),
             "estimate_bytes": self.estimate_bytes,
             "trigram": self.trigram_after,
             "vacuum": self.choices.vacuum,
@@ -167,13 +167,22 @@ class StoragePlan:
 
 
 def look(reader: ReadStore | Store, choices: StorageChoices, scan: Scan | None = None) -> StoragePlan:
-    """Make the plan; raises SchemaTooOld or SchemaTooNew where the layout is not defined."""
+    """Make the plan; raises SchemaTooOld or SchemaTooNew where the layout is not defined.
+
+    Estimating reads the whole file, so it is left out where there is nothing to do.
+    """
     state = storage_state(reader)
     found = sizes(reader)
-    objects = by_object(reader)
-    texts = text_bytes(reader)
-    trigram = state.trigram if choices.trigram is None else choices.trigram == "on"
-    estimate = estimate_after(reader, state, found, objects, texts, trigram=trigram)
+    objects: tuple[ObjectSize, ...] = ()
+    texts = Texts(everything=0, words=0, trigram=0, rows=0)
+    estimate = found.used_bytes
+    room: tuple[Room, ...] = ()
+    if not nothing_to_do(state, choices):
+        objects = by_object(reader)
+        texts = text_bytes(reader)
+        trigram = state.trigram if choices.trigram is None else choices.trigram == "on"
+        estimate = estimate_after(reader, state, found, objects, texts, trigram=trigram)
+        room = _rooms(reader, found, estimate, texts, choices, trigram_only=state.done)
     return StoragePlan(
         path=reader.path,
         state=state,
@@ -182,9 +191,14 @@ def look(reader: ReadStore | Store, choices: StorageChoices, scan: Scan | None =
         texts=texts,
         estimate_bytes=estimate,
         litestream=litestream(reader, scan),
-        rooms=_rooms(reader, found, estimate, texts, choices, trigram_only=state.done),
+        rooms=room,
         choices=choices,
     )
+
+
+def nothing_to_do(state: StorageState, choices: StorageChoices) -> bool:
+    """Whether a file in this state is as asked already; costs nothing but the look at the schema."""
+    return state.done and not choices.rebuild and choices.trigram in (None, "on" if state.trigram else "off")
 
 
 def again(reader: Store, plan: StoragePlan) -> StoragePlan:

@@ -1,0 +1,48 @@
+"""Files that this program keeps beside a store: used by exactly those who may use the store, and there after a crash.
+
+Invariant: a new file gets the store's permission bits, and its owner and group as far as this process may give them, as
+SQLite does for -wal and -shm. A store that two users share by a group keeps working for both after one of them set a
+mark or deleted a session.
+
+Not for: exports, copies and captures, which hold conversations and stay private to who made them. Mode 0600 for all was
+rejected: the second user of a shared home could then list nothing, because marks that cannot be read stop a listing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def share_like_store(descriptor: int, db: Path) -> None:
+    """Set mode, owner and group of the new file behind `descriptor` (made with mode 0600) to those of the store."""
+    try:
+        store = os.stat(db)
+    except FileNotFoundError:
+        return  # no store to be like: it stays private
+    own = os.fstat(descriptor)
+    mode = 0o600 | (stat.S_IMODE(store.st_mode) & 0o666)
+    if (own.st_uid, own.st_gid) != (store.st_uid, store.st_gid) and not _given(descriptor, store):
+        mode &= ~0o060  # the bits of the store's group are not for the group of whoever ran this
+    if stat.S_IMODE(own.st_mode) != mode:
+        os.fchmod(descriptor, mode)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk: a new file is not there before that."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _given(descriptor: int, store: os.stat_result) -> bool:
+    """Whether the file could be given to the store's group, and by root also to its owner."""
+    owner = store.st_uid if os.geteuid() == 0 else -1
+    try:
+        os.fchown(descriptor, owner, store.st_gid)
+    except PermissionError:
+        return False
+    return True

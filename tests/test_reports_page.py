@@ -1,0 +1,55 @@
+"""docs/reports.md names every report of this release, and only tests that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+NUMBERS = {
+    3, 10, 12, 14, 15, 16, 17, 20, 21, 22, 23, 41, 42, 43, 44, 45, 46, 49, 52, 53, 54, 55, 56, 59, 62, 63, 64, 66, 67,
+    68, 93, 94, 95, 96, 97, 98,
+}
+
+
+def table(project: Path) -> dict[int, list[str]]:
+    """The cells of each row by number."""
+    page = (project / "docs" / "reports.md").read_text(encoding="utf-8")
+    found = [line.strip("|").split(" | ") for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
+    return {int(cells[0]): [cell.strip() for cell in cells[1:]] for cells in found}
+
+
+def names_in(module: Path) -> set[str]:
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def test_every_report_of_this_release_is_in_the_table_once(project: Path) -> None:
+    page = (project / "docs" / "reports.md").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)]
+    assert numbers == sorted(NUMBERS)
+
+
+def test_every_report_has_a_link_and_a_test_or_says_why_not(project: Path) -> None:
+    for number, (link, expected, tests, why) in table(project).items():
+        assert expected, number
+        assert re.fullmatch(r"\[[\w-]+#\d+\]\(https://github\.com/\S+/\d+\)", link) or (link == "none" and why), number
+        assert "::" in tests or (tests == "none" and why), number
+
+
+def test_every_test_that_the_table_names_exists(project: Path) -> None:
+    named = [name for cells in table(project).values() for name in re.findall(r"`([^`]+\.py::\w+)`", cells[2])]
+    known: dict[str, set[str]] = {}
+    assert len(named) >= len(NUMBERS)
+    for name in named:
+        path, _, test = name.partition("::")
+        assert test in known.setdefault(path, names_in(project / path)), name
+
+
+def test_every_test_of_the_reports_is_in_the_table(project: Path) -> None:
+    page = (project / "docs" / "reports.md").read_text(encoding="utf-8")
+    modules = sorted((project / "tests" / "reports").glob("test_reports_*.py"))
+    assert modules
+    for module in modules:
+        for test in names_in(module):
+            assert f"`tests/reports/{module.name}::{test}`" in page, test

@@ -141,7 +141,8 @@ def _row(owner: LockOwner) -> tuple[object, ...]:
     process = owner.process
     name = owner.lock if owner.slot is None else f"{owner.lock} {owner.slot}"
     name = f"{name} (deleted file)" if owner.stale else name
-    age = "" if owner.age_seconds is None else f"{owner.age_seconds:,.1f} s"
+    # A lock that is seen for the first time has no age yet: it may have been held for an hour.
+    age = f"{owner.age_seconds:,.1f} s" if owner.age_seconds else ""
     if process is None:
         return (name, owner.mode, "?", "?", "?", age, "not visible")
     return (name, owner.mode, process.pid, process.user, process.role, age, safe_text(process.command, 80))
@@ -158,7 +159,7 @@ def _owner(owner: LockOwner) -> dict[str, Any]:
         "lock": owner.lock,
         "mode": owner.mode,
         "slot": owner.slot,
-        "seen_held_seconds": owner.age_seconds,
+        "seen_held_seconds": owner.age_seconds or None,
         "stale": owner.stale,
         "process": None if process is None else _process(process),
     }

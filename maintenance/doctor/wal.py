@@ -109,7 +109,8 @@ def _reader(owner: LockOwner) -> dict[str, object]:
 
 def _named(owner: LockOwner) -> str:
     who = f"PID {owner.process.pid} ({owner.process.command})" if owner.process else "a process that is not visible"
-    age = f", reading for {owner.age_seconds:,.0f} s" if owner.age_seconds is not None else ""
+    # The looks of one run are moments apart: a shorter time would say how long the run took.
+    age = f", reading for {owner.age_seconds:,.0f} s" if owner.age_seconds and owner.age_seconds >= 1 else ""
     return f"{who}{age}"
 
 

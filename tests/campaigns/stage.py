@@ -98,9 +98,10 @@ class Player:
 
     def end(self) -> None:
         """Leave without closing anything, as a process that is killed."""
-        if self.process.poll() is None:
-            assert self.process.stdin is not None
-            self.process.stdin.write('["end"]\n')
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it may have died
+            if self.process.poll() is None:
+                self.process.stdin.write('["end"]\n')
             self.process.stdin.close()
         self.process.wait(timeout=30)
         for pipe in (self.process.stdout, self.process.stderr):

@@ -67,7 +67,7 @@ def test_frames_that_a_reader_keeps_back_are_blamed_on_its_pid_and_age(store_cop
     pinned = only(found, "wal_pinned")
     assert pinned.severity is Severity.INFO
     assert f"Kept from being copied by PID {reader.pid} (" in pinned.sentence
-    assert "reading for 0 s." in pinned.sentence
+    assert "reading for" not in pinned.sentence
     assert [entry["pid"] for entry in pinned.facts["readers"]] == [reader.pid]
     assert pinned.facts["pending_frames"] > 0
 

@@ -93,6 +93,13 @@ def test_what_both_looks_could_not_see_is_said_once() -> None:
     assert hidden_lines(a_report(hidden=(hidden,)), a_scan(hidden=(hidden,))) == ["not visible: 1 process of root"]
 
 
+def test_a_lock_that_was_seen_once_has_no_age(capsys: pytest.CaptureFixture[str]) -> None:
+    owner = LockOwner(lock="wal-writer", mode="write", process=GATEWAY, age_seconds=0.0)
+    assert document(a_report(owner), a_scan(held()))["locks"][0]["seen_held_seconds"] is None
+    show(a_report(owner), a_scan(held()))
+    assert "0.0 s" not in capsys.readouterr().out
+
+
 def test_the_document_keeps_raw_numbers_and_how_to_stop_each_holder() -> None:
     owner = LockOwner(lock="wal-writer", mode="write", process=GATEWAY, age_seconds=2.5)
     said = document(a_report(owner), a_scan(held()))
@@ -140,7 +147,10 @@ def test_watching_shows_for_how_long_a_lock_was_seen(
     result = run_cli("locks", "--watch", "--interval", "60", "--count", "2")
     assert result.exit_code == 0
     rows = [line.split() for line in result.stdout.splitlines() if line.startswith("wal-writer")]
-    assert [row[5:7] for row in rows] == [["0.0", "s"], ["60.0", "s"]]
+    assert [(row[2], "60.0" in row, "0.0" in row) for row in rows] == [
+        (str(writer.pid), False, False),
+        (str(writer.pid), True, False),
+    ]
 
 
 @pytest.mark.slow

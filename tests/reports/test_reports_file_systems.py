@@ -210,7 +210,7 @@ def test_an_io_error_of_the_wal_index_is_told_with_its_errno_and_the_next_open_w
     assert (done.exit_code, done.stdout) == (1, "")
     # 5386 is SQLITE_IOERR_SHMMAP: it is the -shm that failed.
     assert done.stderr.splitlines()[0] == (
-        f"Error: The operating system failed opening {db} (EIO: Input/output error). SQLite said: disk I/O error "
+        f"Error: The operating system failed opening {db}-shm (EIO: Input/output error). SQLite said: disk I/O error "
         "(code 10, extended 5386)."
     )
     assert run_cli(*verb).exit_code == 0
@@ -226,7 +226,7 @@ def test_the_doctor_reports_such_an_error_and_never_takes_it_for_damage(
     assert done.exit_code == 3
     assert (
         "problem  The store could not be opened, so nothing in it was checked. The operating system failed opening "
-        f"{db} (EIO: Input/output error). SQLite said: disk I/O error (code 10, extended 5386)."
+        f"{db}-shm (EIO: Input/output error). SQLite said: disk I/O error (code 10, extended 5386)."
     ) in done.stdout.splitlines()
 
 

@@ -107,6 +107,7 @@ def take(watched: Watched, proc_root: Path, pids: Sequence[int] | None) -> Surve
         held = HeldFile(kind=opened.kind, deleted=True, device=opened.device, inode=opened.inode)
         survey.known.update(dict.fromkeys(watched.keys(opened.inode), held))
     _assign(survey)
+    _complete(survey)
     return survey
 
 
@@ -131,6 +132,26 @@ def _assign(survey: Survey) -> None:
             survey.rows.setdefault(line.pid, []).append(line)
     if nameless:
         _assign_nameless(survey, nameless)
+
+
+def _complete(survey: Survey) -> None:
+    """Add what the lock table left out: it is read in pieces, and rows that move between them are missed.
+
+    A process whose descriptors we see shows its own POSIX locks exactly, beside each descriptor. A forked child shows
+    those of its parent there as well, under the parent's pid.
+    """
+    for pid, files in survey.tables.found.items():
+        try:
+            listed = listed_locks(survey.proc_root, pid, [opened.number for opened in files])
+        except OSError:
+            continue  # the table's rows are what there is
+        rows = survey.rows.get(pid, [])
+        seen = {(line.mode, line.key, line.start, line.end) for line in rows}
+        for line in listed:
+            place = (line.mode, line.key, line.start, line.end)
+            if line.kind == "POSIX" and line.pid == pid and line.key in survey.known and place not in seen:
+                seen.add(place)
+                survey.rows.setdefault(pid, []).append(line)
 
 
 def _may_have(survey: Survey, pid: int, inode: int) -> bool:

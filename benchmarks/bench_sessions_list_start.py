@@ -70,7 +70,8 @@ def ours(home: Path) -> dict[str, float]:
 
 def theirs(home: Path) -> dict[str, float]:
     with runner.timing() as measured:
-        runner.theirs("sessions", "list", home=home)
+        done = runner.theirs("sessions", "list", home=home)
+    assert "bench_" in done.stdout, done.stdout
     return measured
 
 

@@ -105,7 +105,7 @@ def our_environment(home: Path) -> dict[str, str]:
     return {**kept, **sources, **UTC, "HERMES_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "200"}
 
 
-def theirs(*arguments: str, home: Path) -> None:
+def theirs(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     """The peer's command line as its users run it. Its exit status is 0 on failure too, so look at the result."""
     peer_to_ask = peer()
     assert peer_to_ask is not None
@@ -119,6 +119,7 @@ def theirs(*arguments: str, home: Path) -> None:
     )
     if done.returncode != 0:
         raise SystemExit(f"hermes {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
 
 
 def recipe(chosen: Options, *, megabytes: int, messages: int = 100, free_share: float = 0.0) -> store.Recipe:

@@ -20,6 +20,7 @@ from lockowners.errors import (
 )
 from lockowners.gate import conflicting_lock, own_lock, sole_opener
 from lockowners.owners import Watcher, lock_owners
+from lockowners.process import started_at
 from lockowners.records import (
     Descriptors,
     HeldFile,
@@ -55,5 +56,6 @@ __all__ = [
     "lock_owners",
     "own_lock",
     "sole_opener",
+    "started_at",
     "verdict",
 ]

@@ -131,6 +131,20 @@ def read_credentials(proc_root: Path, pid: int | str) -> Credentials | None:
     return None if data is None else parse_status(data.decode("utf-8", "replace"))
 
 
+def started_at(start_ticks: int, *, proc_root: Path = Path("/proc")) -> float | None:
+    """When a process started, in seconds since 1970: for people, since it moves when the clock is set.
+
+    None when the platform has no start time, or the process table does not say when the machine started.
+    """
+    if not start_ticks:
+        return None
+    if not proc_root.exists():
+        return start_ticks / 1000  # what `portable_processes` puts there
+    rows = (_read(f"{proc_root}/stat") or b"").splitlines()
+    booted = next((row.split()[1] for row in rows if row.startswith(b"btime ")), None)
+    return None if booted is None else int(booted) + start_ticks / os.sysconf("SC_CLK_TCK")
+
+
 def user_name(uid: int) -> str:
     """Login name, or `uid N`."""
     if sys.platform == "win32":

@@ -21,6 +21,8 @@ def share_like_store(descriptor: int, db: Path) -> None:
         store = os.stat(db)
     except FileNotFoundError:
         return  # no store to be like: it stays private
+    if not hasattr(os, "fchown"):
+        return  # Windows: a new file has the access rules of its folder, as SQLite's own files there
     own = os.fstat(descriptor)
     mode = 0o600 | (stat.S_IMODE(store.st_mode) & 0o666)
     if (own.st_uid, own.st_gid) != (store.st_uid, store.st_gid) and not _given(descriptor, store):
@@ -31,6 +33,8 @@ def share_like_store(descriptor: int, db: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk: a new file is not there before that."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folders; NTFS logs names by itself
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -9,7 +9,6 @@ Not for: undoing. A table inside the foreign database was rejected: a restore of
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 
 from hermes_state.errors import LedgerDamaged
 from maintenance.beside import share_like_store, sync_folder
+from maintenance.file_lock import BINARY, CLOSE_ON_EXEC, NO_LINK, lock_alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def append(db: Path, entry: LedgerEntry) -> Path:
     line = json.dumps(record).encode() + b"\n"
     try:
         existed = path.exists()
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY | CLOSE_ON_EXEC | NO_LINK
         descriptor = os.open(path, flags, 0o600)
         try:
             if not existed:
@@ -133,14 +133,20 @@ def read(db: Path) -> Iterator[dict[str, Any]]:
 def _append_line(descriptor: int, line: bytes, path: Path) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise LedgerDamaged(f"The delete ledger {path} is not a file.", hint="Move it away.", path=str(path))
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    lock_alone(descriptor)
     size = os.fstat(descriptor).st_size
-    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+    if size and _last_byte(descriptor, size) != b"\n":
         line = b"\n" + line
     written = os.write(descriptor, line)
     while written < len(line):
         written += os.write(descriptor, line[written:])
     os.fsync(descriptor)
+
+
+def _last_byte(descriptor: int, size: int) -> bytes:
+    # Appending writes go to the end wherever the position is; `os.pread` does not exist on Windows.
+    os.lseek(descriptor, size - 1, os.SEEK_SET)
+    return os.read(descriptor, 1)
 
 
 def _record(line: bytes) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ hermes-agent's own migrations and repairs would meet a table they do not know.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 
 from hermes_state.errors import MarksDamaged
 from maintenance.beside import share_like_store, sync_folder
+from maintenance.file_lock import CLOSE_ON_EXEC, lock_alone
 
 FORMAT = 1
 _MARKS = ("pinned", "archived")
@@ -113,7 +113,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, document: dict[str, Any], db: Path) -> None:
     staged = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             share_like_store(descriptor, db)
@@ -133,11 +133,11 @@ def _only_writer(path: Path, db: Path) -> Iterator[None]:
     """Hold the lock file of the marks. It stays: removing it would let two writers lock two different files."""
     lock = path.with_name(f"{path.name}.lock")
     existed = lock.exists()
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o600)
     try:
         if not existed:
             share_like_store(descriptor, db)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock_alone(descriptor)
         yield
     finally:
         os.close(descriptor)

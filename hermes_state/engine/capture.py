@@ -5,8 +5,8 @@ WAL exactly as SQLite's own descriptor sees it, a manifest with identities, size
 a whole copy of the store made by the backup API through the connection that still sees it consistently.
 The live path is never written and never read by name.
 
-Not for: bringing rows back (that is `hermes sessions recover`). Reopening the files by path was rejected: the path
-names the other generation.
+Not for: bringing rows back (that is `hermes-state sessions recover`). Reopening the files by path was rejected: the
+path names the other generation.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ def _existing_file(path: Path | str) -> Path:
     if state.st_size == 0 and not _has_content(real):
         raise NotAStore(
             f"{given} is empty (0 bytes).",
-            hint=f"Run `hermes doctor --db {given}`; do not start Hermes on it before its content is found.",
+            hint=f"Run `hermes-state doctor --db {given}`; do not start Hermes on it before its content is found.",
             path=given,
         )
     return real
@@ -352,7 +352,8 @@ def _ready_for_writing(
         store.close()
         raise ForeignStore(
             f"{path} was written by hermes-agent or another program, not by this library.",
-            hint="Use the maintenance commands on it (`hermes sessions --help`); they work on such a file in place.",
+            hint="Use the maintenance commands on it (`hermes-state sessions --help`); "
+            "they work on such a file in place.",
             path=path,
         )
     return store

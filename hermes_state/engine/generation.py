@@ -144,6 +144,6 @@ def operator_detail(path: Path, lost: Lost, capture: Path | None, *, committed: 
     where = f"The generation was captured in {capture}." if capture else "The generation could not be captured."
     return (
         f"{files} of {path} was replaced or unlinked under an open connection. {state} {where} "
-        f"Stop every process that still has the old files open (`hermes doctor --db {path}` and "
-        f"`hermes locks --db {path}` name them). Never delete -wal or -shm while one of them runs."
+        f"Stop every process that still has the old files open (`hermes-state doctor --db {path}` and "
+        f"`hermes-state locks --db {path}` name them). Never delete -wal or -shm while one of them runs."
     )

@@ -270,7 +270,7 @@ class Link:
         sentence = user_sentence()
         problem = GenerationLost(
             f"{sentence} {detail}",
-            hint=f"Stop all Hermes processes of this profile, then run `hermes doctor --db {self.path}`.",
+            hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {self.path}`.",
             path=self.path, lost=lost, capture=capture, committed=committed,
             user_sentence=sentence, operator_detail=detail,
         )

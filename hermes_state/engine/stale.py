@@ -32,7 +32,7 @@ def refuse_stale_holders(path: Path) -> None:
     detail = f"{pids} still has replaced or unlinked files of {path} open."
     raise GenerationLost(
         f"{user_sentence()} {detail}",
-        hint=f"Stop {pids}, then repeat; `hermes doctor --db {path}` shows when none is left.",
+        hint=f"Stop {pids}, then repeat; `hermes-state doctor --db {path}` shows when none is left.",
         path=path, lost=("wal",), capture=None, committed=False,
         user_sentence=user_sentence(), operator_detail=detail, holders=stale,
     )
@@ -71,7 +71,7 @@ def refuse_other_sidecars(store: Store, wait: BusyWait) -> None:
         )
         raise GenerationLost(
             f"{user_sentence()} {detail}",
-            hint=f"Run `hermes locks --db {path}` and stop what it names, then repeat.",
+            hint=f"Run `hermes-state locks --db {path}` and stop what it names, then repeat.",
             path=path, lost=("wal",), capture=None, committed=False,
             user_sentence=user_sentence(), operator_detail=detail,
         )

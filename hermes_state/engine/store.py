@@ -353,11 +353,14 @@ class Store(Link):
 class ExclusiveStore(Store):
     """A store under SQLite's own exclusive lock, from open to close: nobody else can open it, read or write."""
 
+    # True beside a replica: it reads the -wal file, so no checkpoint empties that, the one at close included.
+    keep_wal = False
+
     def checkpoint(self, mode: Literal["passive", "truncate"] = "truncate") -> Checkpoint:
-        """Copy all frames; "truncate" also empties the -wal file."""
+        """Copy all frames; "truncate" also empties the -wal file, unless `keep_wal`."""
         with self._lock:
             self._ready()
-            return self._checkpoint(mode)
+            return self._checkpoint("passive" if self.keep_wal else mode)
 
     def promote(self, copy: Path) -> None:
         """Replace the content of the store by that of the verified private file `copy`, in place, through the pager.
@@ -386,4 +389,4 @@ class ExclusiveStore(Store):
     def _before_close(self) -> None:
         self._check_generation(committed=False, contents=False)
         if self._wrote:
-            self._checkpoint("truncate")
+            self._checkpoint("passive" if self.keep_wal else "truncate")

@@ -26,7 +26,7 @@ _NO_SIDECAR = {1288, 1544}
 # SQLITE_IOERR_SHMOPEN, _SHMSIZE, _SHMLOCK, _SHMMAP: it was the WAL index that failed.
 _WAL_INDEX = {4618, 4874, 5130, 5386}
 
-_DOCTOR = "Run `hermes doctor --db {path}`; it names the damaged object and changes nothing."
+_DOCTOR = "Run `hermes-state doctor --db {path}`; it names the damaged object and changes nothing."
 
 
 def codes(error: apsw.Error) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
     if primary in (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED):
         return errors.LockTimeout(
             f"{path} is locked by another connection: {doing} gave up. {said}",
-            hint=f"Run `hermes locks --db {path}` to see who holds it, and try again.",
+            hint=f"Run `hermes-state locks --db {path}` to see who holds it, and try again.",
             holders=(), waited_seconds=0.0, **facts,
         )
     return errors.StatementFailed(f"SQLite refused a statement while {doing} {path}. {said}", hint="", **facts)

@@ -57,7 +57,7 @@ def lock_timeout(
     primary, extended = codes(cause) if cause is not None else (apsw.SQLITE_BUSY, apsw.SQLITE_BUSY)
     return LockTimeout(
         f"The {wanted} lock of {path} did not come within {waited:.1f} s; it is held by {seen}.",
-        hint=f"Run `hermes locks --db {path}` to see who holds it, and try again.",
+        hint=f"Run `hermes-state locks --db {path}` to see who holds it, and try again.",
         path=path, holders=owners, waited_seconds=waited, sqlite_code=primary, sqlite_extended=extended,
     )
 

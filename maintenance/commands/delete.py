@@ -1,4 +1,4 @@
-"""`hermes sessions delete`: options in; the work is in `maintenance.removal`."""
+"""`hermes-state sessions delete`: options in; the work is in `maintenance.removal`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ Exit: 0 done, 1 refused, not found or failed, 2 usage, 65 damaged, 75 busy.
 def command(ctx: Context, *, ids: tuple[str, ...], dry_run: bool, yes: bool, online: bool) -> int:
     # Imported here so that `--help` and a usage error cost no engine.
     from maintenance.gate import reading
+    from maintenance.output.progress import progress
     from maintenance.removal.choice import choose_by_name
     from maintenance.removal.flow import Manner, run
 
-    with reading(ctx) as store:
+    with reading(ctx) as store, progress(None, "looking up what goes along"):
         choice = choose_by_name(store, ids, ctx.clock.now(), only_look=dry_run)
     manner = Manner(
         verb=VERB,

@@ -1,4 +1,4 @@
-"""`hermes doctor`: look at a store in every way and change nothing.
+"""`hermes-state doctor`: look at a store in every way and change nothing.
 
 Invariant: the result goes to stdout, also when something is wrong; what is wrong decides the exit status. Not for:
 repairs; the report names the command that helps.

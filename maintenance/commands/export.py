@@ -1,4 +1,4 @@
-"""`hermes sessions export`: options in, a verified file out; the work is in `maintenance.reading.export`."""
+"""`hermes-state sessions export`: options in, a verified file out; the work is in `maintenance.reading.export`."""
 
 from __future__ import annotations
 

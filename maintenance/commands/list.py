@@ -1,4 +1,4 @@
-"""`hermes sessions list`: options in, one page out; the work is in `maintenance.reading.listing`."""
+"""`hermes-state sessions list`: options in, one page out; the work is in `maintenance.reading.listing`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HELP = """List sessions, newest activity first.
 
 One line is one conversation: a compressed conversation shows the id of its last segment and the start of its first.
 Filters apply before --limit. Archived sessions, delegates and the sessions of tools are left out and counted below the
-list, so that the figures add up to those of `hermes sessions stats`.
+list, so that the figures add up to those of `hermes-state sessions stats`.
 
 What changes on disk: nothing. Lock: none; the store is opened read-only beside whoever uses it.
 Left alone: everything.

@@ -1,4 +1,4 @@
-"""`hermes locks`: who holds which lock of a store, who waits, and who only has it open.
+"""`hermes-state locks`: who holds which lock of a store, who waits, and who only has it open.
 
 Invariant: only /proc and SQLite's own descriptors are read; the store is not opened. "Nobody" is never said when
 something could not be seen. Not for: stopping processes.
@@ -10,19 +10,22 @@ that is run while everything hangs must take no lock at all.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from hermes_state.clock import Clock
+from hermes_state.clock import SYSTEM, Clock
 from hermes_state.errors import StateError
-from lockowners import Holder, LockOwner, LockOwnersError, LockReport, Process, Scan, Watcher, holders
+from lockowners import Holder, LockOwner, LockOwnersError, LockReport, Process, Scan, Watcher, holders, started_at
 from maintenance.context import Context, store_options
 from maintenance.gate import how_to_stop, not_visible_lines
 from maintenance.output.documents import print_json
 from maintenance.output.tables import Column, print_table
-from maintenance.output.text import safe_text
+from maintenance.output.text import human_time, rfc3339, safe_text
+
+# When a process started, in seconds since 1970, or None.
+Start = Callable[[Process], float | None]
 
 CLEAR = "\x1b[2J\x1b[H"
 
@@ -58,7 +61,7 @@ def command(ctx: Context, /, watch: bool, interval: float, count: int | None) ->
             else:
                 if number:
                     click.echo(CLEAR if sys.stdout.isatty() else "", nl=not sys.stdout.isatty())
-                show(report, scan)
+                show(report, scan, clock=ctx.clock)
             sys.stdout.flush()
     except LockOwnersError as problem:
         raise StateError(problem.message, hint="Name the store with --db, or its folder with --home.") from problem
@@ -78,7 +81,12 @@ def _looks(watcher: Watcher, ctx: Context, looks: int | None, interval: float) -
         clock.sleep(interval)
 
 
-def show(report: LockReport, scan: Scan) -> None:
+def start_of(process: Process) -> float | None:
+    """When a process of this machine started."""
+    return started_at(process.start_ticks)
+
+
+def show(report: LockReport, scan: Scan, *, clock: Clock = SYSTEM, start: Start = start_of) -> None:
     """The report for people."""
     click.echo(f"Store: {safe_text(str(report.path))}")
     if report.owners:
@@ -88,10 +96,11 @@ def show(report: LockReport, scan: Scan) -> None:
             Column("pid", right=True),
             "user",
             "role",
+            "running since",
             Column("held", right=True),
             "command",
         ]
-        print_table(columns, [_row(owner) for owner in report.owners])
+        print_table(columns, [_row(owner, clock, start) for owner in report.owners])
     else:
         click.echo(f"No lock is held{'' if report.complete else ' that is visible from here'}.")
     for waiter in report.waiters:
@@ -101,12 +110,14 @@ def show(report: LockReport, scan: Scan) -> None:
     for holder in idle:
         click.echo(
             f"Open without a lock: PID {holder.process.pid} ({safe_text(holder.process.command, 80)}), "
-            f"user {safe_text(holder.process.user)}, {holder.process.role}"
+            f"user {safe_text(holder.process.user)}, {holder.process.role}, "
+            f"running since {human_time(start(holder.process), clock)}"
         )
     for holder in scan.holders:
         if holder.stale:
             click.echo(
-                f"PID {holder.process.pid} works on deleted or replaced files of this store: `hermes doctor` says more."
+                f"PID {holder.process.pid} works on deleted or replaced files of this store: "
+                "`hermes-state doctor` says more."
             )
     if not report.owners and not idle and scan.complete and report.complete:
         click.echo("No other process has the store open.")
@@ -124,28 +135,29 @@ def hidden_lines(report: LockReport, scan: Scan) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def document(report: LockReport, scan: Scan) -> dict[str, Any]:
+def document(report: LockReport, scan: Scan, *, start: Start = start_of) -> dict[str, Any]:
     """The fields that docs/cli-json.md promises."""
     return {
         "store": str(report.path),
         "complete": report.complete and scan.complete,
         "method": scan.method,
-        "locks": [_owner(owner) for owner in report.owners],
-        "waiters": [_owner(owner) for owner in report.waiters],
-        "holders": [_holder(holder) for holder in scan.holders],
+        "locks": [_owner(owner, start) for owner in report.owners],
+        "waiters": [_owner(owner, start) for owner in report.waiters],
+        "holders": [_holder(holder, start) for holder in scan.holders],
         "not_visible": hidden_lines(report, scan),
     }
 
 
-def _row(owner: LockOwner) -> tuple[object, ...]:
+def _row(owner: LockOwner, clock: Clock, start: Start) -> tuple[object, ...]:
     process = owner.process
     name = owner.lock if owner.slot is None else f"{owner.lock} {owner.slot}"
     name = f"{name} (deleted file)" if owner.stale else name
     # A lock that is seen for the first time has no age yet: it may have been held for an hour.
     age = f"{owner.age_seconds:,.1f} s" if owner.age_seconds else ""
     if process is None:
-        return (name, owner.mode, "?", "?", "?", age, "not visible")
-    return (name, owner.mode, process.pid, process.user, process.role, age, safe_text(process.command, 80))
+        return (name, owner.mode, "?", "?", "?", "?", age, "not visible")
+    since = human_time(start(process), clock)
+    return (name, owner.mode, process.pid, process.user, process.role, since, age, safe_text(process.command, 80))
 
 
 def _who(owner: LockOwner) -> str:
@@ -153,7 +165,7 @@ def _who(owner: LockOwner) -> str:
     return f"PID {process.pid} ({safe_text(process.command, 80)})" if process else "a process that is not visible"
 
 
-def _owner(owner: LockOwner) -> dict[str, Any]:
+def _owner(owner: LockOwner, start: Start) -> dict[str, Any]:
     process = owner.process
     return {
         "lock": owner.lock,
@@ -161,13 +173,13 @@ def _owner(owner: LockOwner) -> dict[str, Any]:
         "slot": owner.slot,
         "seen_held_seconds": owner.age_seconds or None,
         "stale": owner.stale,
-        "process": None if process is None else _process(process),
+        "process": None if process is None else _process(process, start),
     }
 
 
-def _holder(holder: Holder) -> dict[str, Any]:
+def _holder(holder: Holder, start: Start) -> dict[str, Any]:
     return {
-        "process": _process(holder.process),
+        "process": _process(holder.process, start),
         "via": sorted(holder.via),
         "files": [{"kind": file.kind, "deleted": file.deleted} for file in holder.files],
         "stale": holder.stale,
@@ -175,10 +187,11 @@ def _holder(holder: Holder) -> dict[str, Any]:
     }
 
 
-def _process(process: Process) -> dict[str, Any]:
+def _process(process: Process, start: Start) -> dict[str, Any]:
     return {
         "pid": process.pid,
         "start_ticks": process.start_ticks,
+        "started_at": rfc3339(start(process)),
         "user": process.user,
         "uid": process.uid,
         "role": process.role,

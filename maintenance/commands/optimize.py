@@ -1,4 +1,4 @@
-"""`hermes sessions optimize`: options in, plan and report out; the work is in `maintenance.space`."""
+"""`hermes-state sessions optimize`: options in, plan and report out; the work is in `maintenance.space`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 HELP = """Merge the search indexes and return free pages when that pays.
 
 What changes on disk: the full-text indexes are merged into one segment each, free pages go back to the file system, the
-WAL is copied into the file and emptied. No row, no search result and no part of the schema changes; the file keeps its
-inode.
+WAL is copied into the file and, unless Litestream reads it, emptied. No row, no search result and no part of the schema
+changes; the file keeps its inode.
 
 Lock: SQLite's exclusive lock, from after the first checks until the WAL is emptied; the plan says for about how long.
 Programs started meanwhile cannot open the store. Refused while other processes hold it, with their names. With --online

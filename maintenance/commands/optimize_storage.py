@@ -1,4 +1,4 @@
-"""`hermes sessions optimize-storage`: options in, plan and report out; the work is in `maintenance.space.storage`."""
+"""`hermes-state sessions optimize-storage`: options in, report out; the work is in `maintenance.space.storage`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes sessions prune`: options in; the work is in `maintenance.removal`."""
+"""`hermes-state sessions prune`: options in; the work is in `maintenance.removal`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ written to the ledger beside the store before it happens.
 
 Lock: SQLite's exclusive lock for the whole run; the plan says for about how long. Refused while other processes hold
 the store, with their names. With --online no exclusive lock: transactions of at most 200 rows with rests between them.
+
+Where free pages may be returned, every page is checked before the lock (about 1 s a GB when cached); damage stops the
+run before anything is deleted. Beside Litestream the WAL is copied into the file and not emptied.
 
 Left alone: pinned sessions, sessions that nothing ended (archive hides those), sessions that a turn lease, a
 compression lock or the runtime ledger guards, and tables of other programs. An interrupted run loses nothing; the same
@@ -56,11 +59,12 @@ def command(
 ) -> int:
     # Imported here so that `--help` and a usage error cost no engine.
     from maintenance.gate import reading
+    from maintenance.output.progress import progress
     from maintenance.removal.choice import choose_for_prune
     from maintenance.removal.describe import words
     from maintenance.removal.flow import Manner, run
 
-    with reading(ctx) as store:
+    with reading(ctx) as store, progress(None, "choosing sessions"):
         choice = choose_for_prune(store, filters, ctx.clock.now())
     chosen_by = choice.filters
     manner = Manner(

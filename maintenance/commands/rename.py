@@ -1,4 +1,4 @@
-"""`hermes sessions rename`: options in; the work is in `maintenance.removal.marking`."""
+"""`hermes-state sessions rename`: options in; the work is in `maintenance.removal.marking`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes sessions show`: one session's facts and messages; the work is in `maintenance.reading.session_page`."""
+"""`hermes-state sessions show`: one session's facts and messages; the work is in `maintenance.reading.session_page`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes sessions stats`: whole-store figures; the work is in `maintenance.reading.store_stats`."""
+"""`hermes-state sessions stats`: whole-store figures; the work is in `maintenance.reading.store_stats`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def command(ctx: Context, *, by_size: bool) -> None:
     from maintenance.gate import reading
     from maintenance.marks import read_marks
     from maintenance.output.documents import print_json
+    from maintenance.output.progress import progress
     from maintenance.reading.stats_output import print_stats, stats_document
     from maintenance.reading.store_stats import store_stats
 
     marks = read_marks(ctx.db)
-    with reading(ctx) as store:
+    with reading(ctx) as store, progress(None, "adding up sizes" if by_size else "counting"):
         stats = store_stats(store, dialect_of(store), marks, by_size=by_size)
     if ctx.json:
         print_json(stats_document(stats))

@@ -25,6 +25,7 @@ from maintenance.doctor.pages import page_findings
 from maintenance.doctor.processes import holder_findings, own_budget_finding, split_findings
 from maintenance.doctor.search import search_findings
 from maintenance.doctor.wal import wal_findings
+from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes
 from maintenance.space.sizes import ObjectSize, by_object, sizes
 
@@ -92,7 +93,7 @@ def examine(
         scan = holders(path, proc_root=proc_root)
         watcher.look()
         found += split_findings(scan)
-        who = holder_findings(scan, proc_root=proc_root)
+        who = holder_findings(scan, proc_root=proc_root, clock=clock)
     except LockOwnersError as problem:
         sentence = f"Holders could not be looked for: {problem.message}"
         who = [Finding(code="holders_unknown", severity=Severity.WARNING, object=str(path), sentence=sentence)]
@@ -130,27 +131,33 @@ def _content_findings(
     def open_with(rule: NulRule) -> ReadStore:
         return open_read(path, nul_rule=rule, clock=clock)
 
-    with open_with(NulRule.NATIVE) as modules:
+    with open_with(NulRule.NATIVE) as modules, progress(None, "looking at the store") as bar:
         if not options.quick:
             if size >= LARGE_BYTES:
                 say(f"Checking every page of {human_bytes(size)}; the WAL cannot be reset meanwhile.")
+            bar.restart(None, "checking pages")
             found += page_findings(pages, modules)
             unreadable = any(finding.code == "table_damaged" and finding.object == "messages" for finding in found)
             if size >= LARGE_BYTES:
                 say("Checking the search indexes.")
+        bar.restart(None, "checking search indexes")
         searched = _guarded(
             "search indexes", path, lambda: search_findings(modules, open_with, quick=options.quick, deep=options.deep)
         )
         found += [_not_comparable(finding) if unreadable else finding for finding in searched]
         if options.deep:
+            bar.restart(None, "comparing indexes with rows")
             found += _guarded("indexes against rows", path, lambda: index_content_findings(pages))
+            bar.restart(None, "comparing search indexes on a copy")
             found += _guarded("search indexes on a copy", path, lambda: deep_findings(modules))
         if not options.quick:
+            bar.restart(None, "checking foreign keys")
             found += rows.foreign_key_findings(modules)
         found += _guarded("free pages", path, lambda: [rows.space_finding(modules, sizes(modules))])
         if options.sizes:
             if size >= LARGE_BYTES:
                 say("Adding up the pages of every table and index.")
+            bar.restart(None, "adding up sizes")
             try:
                 objects = by_object(modules)
             except (StateError, UnicodeDecodeError) as problem:

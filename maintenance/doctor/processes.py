@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockowners import Holder, Process, Scan
+from hermes_state.clock import SYSTEM, Clock
+from lockowners import Holder, Process, Scan, started_at
 from maintenance.doctor.findings import Finding, Severity, command
-from maintenance.output.text import plural
+from maintenance.output.text import human_time, plural, rfc3339
 
 # The soft limit of open files from which on a process counts as close to running out.
 CLOSE_TO_LIMIT = 0.8
@@ -67,9 +68,9 @@ def split_findings(scan: Scan) -> list[Finding]:
 _FILE_WORDS = {"main": "database file", "wal": "WAL", "shm": "WAL index", "journal": "journal"}
 
 
-def holder_findings(scan: Scan, *, proc_root: Path) -> list[Finding]:
+def holder_findings(scan: Scan, *, proc_root: Path, clock: Clock = SYSTEM) -> list[Finding]:
     """Everybody who has the store open, one finding each, and what was not visible."""
-    found = [_holder_finding(holder, scan, proc_root) for holder in scan.holders]
+    found = [_holder_finding(holder, scan, proc_root, clock) for holder in scan.holders]
     if not scan.holders:
         seen = "No other process has the store open" if scan.complete else "No holder is visible from here"
         found.append(
@@ -94,12 +95,14 @@ def holder_findings(scan: Scan, *, proc_root: Path) -> list[Finding]:
     return found
 
 
-def _holder_finding(holder: Holder, scan: Scan, proc_root: Path) -> Finding:
+def _holder_finding(holder: Holder, scan: Scan, proc_root: Path, clock: Clock) -> Finding:
     process = holder.process
     budget = budget_of(proc_root, process.pid, scan.path)
     library = sqlite_library(proc_root, process.pid)
+    started = started_at(process.start_ticks, proc_root=proc_root)
     facts = {
         **_process(process),
+        "started_at": rfc3339(started),
         "via": sorted(holder.via),
         "files": [file.kind for file in holder.files],
         "descriptors_on_store": budget.on_store,
@@ -109,6 +112,8 @@ def _holder_finding(holder: Holder, scan: Scan, proc_root: Path) -> Finding:
         "sqlite_version": None,
     }
     words: list[str] = [process.role if process.role != "unknown" else "unknown program"]
+    if started is not None:
+        words.append(f"running since {human_time(started, clock)}")
     if process.container:
         words.append(f"in {process.container}")
     if budget.on_store:

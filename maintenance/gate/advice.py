@@ -42,7 +42,7 @@ def holder_line(holder: Holder, *, profile: str | None = None, own_uid: int | No
     role = process.role if process.role != "unknown" else "unknown program"
     stop = how_to_stop(process, profile=profile, own_uid=own_uid)
     if holder.stale:
-        stop = f"after `hermes doctor`, {stop}"
+        stop = f"after `hermes-state doctor`, {stop}"
     return f"PID {process.pid} ({command}), user {process.user}, {role}{stale}: {stop}"
 
 

@@ -64,7 +64,7 @@ def split(path: Path, row: GateRow, scan: Scan, *, profile: str | None) -> Gener
     )
     return GenerationLost(
         "\n".join((first, *holder_lines(scan, profile=profile))),
-        hint="Run `hermes doctor` first: it says what they hold. Stop them only after that.",
+        hint="Run `hermes-state doctor` first: it says what they hold. Stop them only after that.",
         path=path,
         lost=kinds,
         capture=None,

@@ -39,9 +39,9 @@ class GateRow:
         """The sentence about what this verb can do while others hold the store."""
         said = []
         if self.exclusive and self.online:
-            said.append(f"Or run `hermes {self.verb} --online`, which works in small steps beside them.")
+            said.append(f"Or run `hermes-state {self.verb} --online`, which works in small steps beside them.")
         if self.forced:
-            said.append(f"`hermes {self.verb} --force` would only run an in-place VACUUM, and make them wait.")
+            said.append(f"`hermes-state {self.verb} --force` would only run an in-place VACUUM, and make them wait.")
         return " ".join(said)
 
 

@@ -41,6 +41,6 @@ def resolve_session(reader: Reader, dialect: Dialect, text: str, *, titles: bool
     also = ", or that title" if titles else ""
     raise NotFound(
         f"No session in {reader.path} has an id that starts with {wanted!r}{also}.",
-        hint="`hermes sessions list --all` shows every session.",
+        hint="`hermes-state sessions list --all` shows every session.",
         session=wanted,
     )

@@ -46,7 +46,7 @@ def print_stats(stats: StoreStats, clock: Clock) -> None:
         lines.append(("structured", f"{count}, {human_bytes(size)}, of which {human_bytes(again)} are repeats"))
     print_facts(lines)
     if stats.objects is None:
-        click.echo("\nSizes by table and index: hermes sessions stats --sizes")
+        click.echo("\nSizes by table and index: hermes-state sessions stats --sizes")
         return
     click.echo()
     print_table(

@@ -98,7 +98,7 @@ def _what_stays(choice: Choice, *, everything: bool) -> list[str]:
     if idle:
         lines.append(
             f"{plural(idle, 'idle session')} never ended, so prune leaves {'it' if idle == 1 else 'them'}. "
-            f"To hide instead, which can be undone: hermes sessions archive --open{age_option(choice.filters)}"
+            f"To hide instead, which can be undone: hermes-state sessions archive --open{age_option(choice.filters)}"
         )
     return lines
 

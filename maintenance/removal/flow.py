@@ -25,6 +25,7 @@ from maintenance.plan import Plan, ask, confirm
 from maintenance.removal.describe import kept_facts, make_plan
 from maintenance.removal.record import Record
 from maintenance.removal.sweep import SweepReport, sweep
+from maintenance.space.litestream import WAL_KEPT
 
 if TYPE_CHECKING:
     from maintenance.context import Context
@@ -186,4 +187,6 @@ def _outcome_lines(ctx: Context, choice: Choice, manner: Manner, report: SweepRe
             f"Size: {human_bytes(before.file_bytes + before.wal_bytes)} before, "
             f"{human_bytes(after.file_bytes + after.wal_bytes)} after (WAL included)."
         )
+        if choice.litestream.found and after.wal_bytes and not manner.online:
+            lines.append(WAL_KEPT)
     return lines

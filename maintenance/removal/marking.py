@@ -21,6 +21,7 @@ from maintenance.dialects.foreign.titles import sanitize_title
 from maintenance.gate import online, reading
 from maintenance.lineage import Forest, KeptUnit
 from maintenance.marks import Marks, read_marks, set_mark
+from maintenance.output.progress import progress
 from maintenance.reading.resolve import resolve_session
 from maintenance.removal.pacing import ONLINE_ROWS, Pace
 from maintenance.selection import Filters, removal_units, select
@@ -71,7 +72,7 @@ def by_filters(ctx: Context, filters: Filters, flag: Flag, value: bool) -> Flagg
     """The conversations that the filters choose; pinned ones only when they say so."""
     # What is archived already must be seen, both to take it back and to say that it is done.
     wide = filters if value else replace(filters, include_archived=True, include_pinned=True)
-    with reading(ctx) as store, store.snapshot():
+    with reading(ctx) as store, store.snapshot(), progress(None, "choosing sessions"):
         dialect, marks = dialect_of(store), read_marks(store.path)
         now = ctx.clock.now()
         selection = select(store, dialect, marks, wide, now)

@@ -25,8 +25,10 @@ from maintenance.removal.pacing import Pace
 from maintenance.removal.record import Record
 from maintenance.space import reclaim
 from maintenance.space.disk import rooms
+from maintenance.space.litestream import litestream
 from maintenance.space.reclaim import DEFAULT_ABOVE_PERCENT, Decision, Policy
 from maintenance.space.sizes import Sizes, pragma, sizes
+from maintenance.space.verify import Stamp, check, require_sound, stamp
 
 if TYPE_CHECKING:
     from hermes_state.engine import ExclusiveStore, Store
@@ -40,7 +42,13 @@ if TYPE_CHECKING:
 CACHE_KIB = 64 * 1024
 
 
-UNREADABLE_INDEX = "its entries in a search index are damaged; `hermes doctor` says more"
+# A rewrite of damaged pages is how rows get lost, so one that was not checked does not happen.
+UNCHECKED = (
+    "not returned: another program wrote to the store between its page check and the lock; "
+    "`hermes-state sessions optimize` checks again and returns them"
+)
+
+UNREADABLE_INDEX = "its entries in a search index are damaged; `hermes-state doctor` says more"
 
 
 @dataclass
@@ -51,6 +59,8 @@ class SweepReport:
     removed: Removed = field(default_factory=Removed)
     # What earlier interrupted runs had left behind.
     settled: Settled = field(default_factory=Settled)
+    # The state of the store whose pages are known to be sound; None when they were not checked, or it moved on since.
+    sound: Stamp | None = None
     # Whether free pages were returned, and why; None until it was decided.
     decision: Decision | None = None
     # Size at the end; None until then.
@@ -73,7 +83,13 @@ def sweep(
     policy: Policy,
     between: Callable[[], None] | None = None,
 ) -> None:
-    """Delete what was chosen. Raises what the gate and the engine raise; `report` then says how far it came."""
+    """Delete what was chosen. Raises what the gate and the engine raise; `report` then says how far it came.
+
+    Where a rewrite may follow, all pages are checked first, without a lock; damage raises Corrupt before any delete.
+    """
+    if not beside and policy != "never":
+        verdict, report.sound = check(ctx, quick=True)
+        require_sound(ctx.db, verdict, when="before anything was deleted")
     removed = report.removed
     parts = deque((rule, units, False) for rule, units in choice.parts)
     first = True
@@ -129,10 +145,16 @@ class _Run:
         """Under the exclusive lock."""
         with exclusive(self._ctx, verb, nul_rule=rule) as opened:
             opened.store.tune(cache_size=-CACHE_KIB)
+            opened.store.keep_wal = self._choice.litestream.found or litestream(opened.store).found
+            if self._report.sound is not None and stamp(opened.store) != self._report.sound:
+                self._report.sound = None
             self._remove(opened.store, units, Pace.alone())
             self._report.decision = self._return_alone(opened.store, self._policy)
             opened.store.checkpoint("truncate")
             self._report.sizes = sizes(opened.store)
+            if self._report.sound is not None:
+                # What SQLite wrote to sound pages under this lock is sound; the next part starts from here.
+                self._report.sound = stamp(opened.store)
 
     def _remove(self, store: Store, units: tuple[Unit, ...], pace: Pace) -> None:
         if self._first:
@@ -155,6 +177,8 @@ class _Run:
         decision = reclaim.decide(found, policy, DEFAULT_ABOVE_PERCENT)
         if not decision.runs:
             return decision
+        if self._report.sound is None:
+            return replace(decision, runs=False, reason=UNCHECKED)
         wanted = reclaim.needs(
             store.path, found, method="vacuum", journal_mode=store.journal_mode, merge_bytes=0
         )

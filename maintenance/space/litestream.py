@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from hermes_state.engine import Reader
     from lockowners import Process, Scan
 
+# Said when a WAL stays as large as a rewrite made it.
+WAL_KEPT = "The WAL was copied and not emptied, because Litestream reads it; new writes use its room."
+
 TABLES = ("_litestream_lock", "_litestream_seq")
 
 

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt, LockTimeout
+from maintenance.dialects.detect import dialect_of
 from maintenance.gate import Alone, exclusive, reading
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes, plural
 from maintenance.space import reclaim
 from maintenance.space.disk import require_room
+from maintenance.space.litestream import WAL_KEPT
 from maintenance.space.merge import Merge, Merged, left_alone, merge_alone
 from maintenance.space.optimize_plan import Choices, OptimizePlan, look, room_for
 from maintenance.space.reclaim import CopyReport, Decision, decide
@@ -142,6 +144,8 @@ class OptimizeReport:
             f"Size: {human_bytes(before.file_bytes + before.wal_bytes)} before, "
             f"{human_bytes(after.file_bytes + after.wal_bytes)} after (WAL included).",
         ]
+        if self.plan.litestream.found and after.wal_bytes and self.mode == "exclusive":
+            lines.append(WAL_KEPT)
         lines.extend(_merged_line(merged) for merged in self.merged)
         lines.append(f"Free pages {'returned' if self.decision.runs else 'kept'}: {self.decision.reason}.")
         if self.copy is not None:
@@ -163,13 +167,21 @@ class OptimizeReport:
 
 
 def make_plan(ctx: Context, choices: Choices, scan: Scan | None = None) -> OptimizePlan:
-    """Read the store and say what would be done."""
+    """Read the store and say what would be done. NotAStore when the file is none."""
     with reading(ctx) as reader:
+        dialect_of(reader)
         return look(reader, choices, scan)
+
+
+def require_store(ctx: Context) -> None:
+    """Raise NotAStore when the file is none, before it is opened in any other way: it belongs to another program."""
+    with reading(ctx) as reader:
+        dialect_of(reader)
 
 
 def optimize(ctx: Context, choices: Choices, *, announce: Callable[[OptimizePlan], None]) -> OptimizeReport:
     """Do it, alone on the store. `announce` gets the plan before anything is checked or changed."""
+    require_store(ctx)
     require_alone(ctx, VERB)
     plan = make_plan(ctx, choices)
     announce(plan)
@@ -197,8 +209,7 @@ def optimize(ctx: Context, choices: Choices, *, announce: Callable[[OptimizePlan
 
 def check_after(ctx: Context, times: Times, *, quick: bool, what: str) -> Verdict:
     """Check what `what` left; raises Corrupt when it is not sound."""
-    with progress(None, "checking"):
-        after, _stamp = check(ctx, quick=quick)
+    after, _stamp = check(ctx, quick=quick)
     times.checks_after = after.seconds
     require_sound(ctx.db, after, when=f"after {what}")
     return after
@@ -216,8 +227,7 @@ def checked_and_alone(
 ) -> Iterator[tuple[Alone, Verdict]]:
     """The store under its exclusive lock, in the very state that was checked just before."""
     for _ in range(TRIES):
-        with progress(None, "checking"):
-            verdict, checked = check(ctx, quick=quick)
+        verdict, checked = check(ctx, quick=quick)
         times.checks_before += verdict.seconds
         require_sound(ctx.db, verdict, when="before anything was changed")
         with exclusive(ctx, verb, nul_rule=nul_rule) as alone:
@@ -254,6 +264,7 @@ class _Work:
         """All steps, in order."""
         clock = self._ctx.clock
         plan = look(self._store, self._choices)
+        self._store.keep_wal = plan.litestream.found
         require_room(plan.rooms, what="Optimizing this store")
         tables = row_tables(self._store)
         rows = row_counts(self._store, tables)
@@ -332,6 +343,6 @@ def index_warnings(verdict: Verdict | None, ctx: Context) -> tuple[str, ...]:
     if verdict is None:
         return ()
     return tuple(
-        f"The search index {name} is damaged and was not merged: run `hermes doctor --db {ctx.db}`."
+        f"The search index {name} is damaged and was not merged: run `hermes-state doctor --db {ctx.db}`."
         for name in sorted(verdict.indexes)
     )

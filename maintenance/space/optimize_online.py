@@ -26,6 +26,7 @@ from maintenance.space.optimize import (
     make_plan,
     merge_index,
     optimize,
+    require_store,
 )
 from maintenance.space.optimize_plan import Choices, OptimizePlan
 from maintenance.space.reclaim import Decision, decide_online, in_steps, needs
@@ -35,6 +36,7 @@ from maintenance.space.verify import Verdict, check, require_sound
 if TYPE_CHECKING:
     from maintenance.context import Context
 
+
 def optimize_online(
     ctx: Context, choices: Choices, *, announce: Callable[[OptimizePlan], None]
 ) -> OptimizeReport:
@@ -42,8 +44,7 @@ def optimize_online(
     plan = make_plan(ctx, choices)
     announce(plan)
     times = Times()
-    with progress(None, "checking"):
-        before, _stamp = check(ctx, quick=choices.quick)
+    before, _stamp = check(ctx, quick=choices.quick)
     times.checks_before = before.seconds
     require_sound(ctx.db, before, when="before anything was changed")
     clock = ctx.clock
@@ -89,12 +90,12 @@ def vacuum_beside_holders(
     ctx: Context, verb: str, *, announce: Callable[[OptimizePlan], None]
 ) -> OptimizeReport | None:
     """What `--force` does beside holders: one VACUUM in place. None when nobody holds the store after all."""
+    require_store(ctx)
     with exclusive(ctx, verb, force=True) as opened:
         if not isinstance(opened, Forced):
             return None
         plan = make_plan(ctx, Choices(reclaim="always"))
-        with progress(None, "checking"):
-            before, _stamp = check(ctx, quick=True)
+        before, _stamp = check(ctx, quick=True)
         require_sound(ctx.db, before, when="before anything was changed")
         report = _vacuum_only(ctx, opened, plan, before, announce)
     return replace(report, after=check_after(ctx, report.times, quick=True, what="the work"))

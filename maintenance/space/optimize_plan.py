@@ -115,7 +115,8 @@ class OptimizePlan:
             lines.append(f"Planner statistics: {self.statistics}.")
             lines.extend(hold_lines(self.rewritten_bytes))
         if self.conversion_pending:
-            lines.append("A conversion of the search indexes was not finished: run `hermes sessions optimize-storage`.")
+            command = "`hermes-state sessions optimize-storage`"
+            lines.append(f"A conversion of the search indexes was not finished: run {command}.")
         lines.extend(f"Left over from a killed run, not used: {path}" for path in self.leftovers)
         return tuple(lines)
 

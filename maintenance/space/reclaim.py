@@ -249,7 +249,7 @@ def _key(reader: Reader, table: str) -> str:
 def _unusable(path: Path, what: str) -> Corrupt:
     return Corrupt(
         f"The compact copy of {path} is not the same as the store: {what}. The store was not changed.",
-        hint=f"Run `hermes doctor --db {path}`, and check the disk.",
+        hint=f"Run `hermes-state doctor --db {path}`, and check the disk.",
         path=path,
         search_index=False,
     )

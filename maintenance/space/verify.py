@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt, StateError
 from maintenance.gate import reading
+from maintenance.output.progress import Progress, progress
 from maintenance.quoting import quoted
 from maintenance.space.segments import fulltext_tables
 from maintenance.space.sizes import SHADOWS, TRASH_PREFIX, is_fulltext, pragma, wal_of
@@ -67,13 +68,14 @@ class Verdict:
 def check(ctx: Context, *, quick: bool) -> tuple[Verdict, Stamp]:
     """Check pages, and unless `quick` the search indexes; the stamp belongs to the state that was checked."""
     started = ctx.clock.monotonic()
-    with reading(ctx, search_modules=False) as reader:
-        before = stamp(reader)
-        pages = page_problems(reader)
     indexes: dict[str, str] = {}
-    # On damaged pages an index check says nothing new, and may read the damage as its own.
-    if not quick and not pages:
-        indexes = index_problems(ctx)
+    with progress(None, "checking pages") as bar:
+        with reading(ctx, search_modules=False) as reader:
+            before = stamp(reader)
+            pages = page_problems(reader)
+        # On damaged pages an index check says nothing new, and may read the damage as its own.
+        if not quick and not pages:
+            indexes = index_problems(ctx, bar)
     seconds = ctx.clock.monotonic() - started
     return Verdict(pages=pages, indexes=indexes, indexes_checked=not quick and not pages, seconds=seconds), before
 
@@ -89,11 +91,15 @@ def page_problems(reader: Reader) -> tuple[str, ...]:
     return tuple(str(text) for (text,) in found if text != "ok")
 
 
-def index_problems(ctx: Context) -> dict[str, str]:
+def index_problems(ctx: Context, bar: Progress | None = None) -> dict[str, str]:
     """The search indexes that are damaged whichever way their tokenizer treats NUL, with the finding."""
+    suspects = {}
     with reading(ctx) as reader:
-        names = fulltext_tables(reader)
-        suspects = {name: text for name in names if (text := index_problem(reader, name))}
+        for name in fulltext_tables(reader):
+            if bar is not None:
+                bar.restart(None, f"checking {name}")
+            if text := index_problem(reader, name):
+                suspects[name] = text
     if not suspects:
         return {}
     # A mismatch that vanishes when trigrams stop at NUL, as in SQLite 3.40, is not damage.
@@ -164,7 +170,7 @@ def require_same_counts(path: Path, before: dict[str, int], after: dict[str, int
         listed = ", ".join(f"{name} {before.get(name)} -> {after.get(name)}" for name in changed)
         raise Corrupt(
             f"The rewrite of {path} changed the number of rows: {listed}.",
-            hint=f"Stop all Hermes processes of this home and run `hermes doctor --db {path}`.",
+            hint=f"Stop all Hermes processes of this home and run `hermes-state doctor --db {path}`.",
             path=path,
             search_index=False,
         )
@@ -176,7 +182,7 @@ def require_sound(path: Path, verdict: Verdict, *, when: str) -> None:
         more = f" ({len(verdict.pages)} findings)" if len(verdict.pages) > 1 else ""
         raise Corrupt(
             f"{path} is damaged, found {when}: {verdict.pages[0]}{more}.",
-            hint=f"Rewriting a damaged file can lose rows. Run `hermes doctor --db {path}` first.",
+            hint=f"Rewriting a damaged file can lose rows. Run `hermes-state doctor --db {path}` first.",
             path=path,
             findings=verdict.pages,
             search_index=False,

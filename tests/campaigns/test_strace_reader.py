@@ -45,7 +45,7 @@ def test_every_write_of_a_writer_is_named() -> None:
 
     assert seen.forbidden == (
         "write lock on -shm bytes 120 to 120",
-        "write lock on -shm bytes 121 to 122",
+        "write lock on -shm bytes 121 to 122, asked for in vain",
         "pwrite64 to wal",
         "write lock EXCLUSIVE on the main file",
         "write lock RESERVED on the main file",

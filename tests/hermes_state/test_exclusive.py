@@ -71,6 +71,25 @@ def test_tuning_is_read_back(half_empty: Path) -> None:
     assert str(refused.value) == f"SQLite kept temp_store = 1 of {half_empty} although 17 was asked for."
 
 
+def test_a_store_that_keeps_its_wal_copies_every_frame_and_never_empties_it(half_empty: Path) -> None:
+    with open_exclusive(half_empty) as alone:
+        alone.keep_wal = True
+        alone.vacuum()
+        done = alone.checkpoint("truncate")
+        assert (done.busy, done.wal_frames) == (False, done.moved_frames)
+        assert done.moved_frames > 100
+        with alone.transaction() as transaction:
+            transaction.execute(ADD, ("last",))
+    assert os.stat(f"{half_empty}-wal").st_size > 0
+    assert bodies(half_empty)[-1] == "last"
+
+
+def test_a_store_that_wrote_empties_its_wal_at_close_unless_told_to_keep_it(half_empty: Path) -> None:
+    with open_exclusive(half_empty) as alone, alone.transaction() as transaction:
+        transaction.execute(ADD, ("last",))
+    assert os.stat(f"{half_empty}-wal").st_size == 0
+
+
 def test_vacuum_beside_a_reader_in_normal_mode_works_and_beside_a_writer_times_out(
     half_empty: Path, child, fake_clock
 ) -> None:

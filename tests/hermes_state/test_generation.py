@@ -172,8 +172,8 @@ def test_text_has_a_plain_sentence_first_and_the_operator_detail_after_it(store:
     assert problem.operator_detail == (
         f"state.db-wal of {store} was replaced or unlinked under an open connection. "
         f"The last change was not committed. The generation was captured in {problem.capture}. "
-        f"Stop every process that still has the old files open (`hermes doctor --db {store}` and "
-        f"`hermes locks --db {store}` name them). Never delete -wal or -shm while one of them runs."
+        f"Stop every process that still has the old files open (`hermes-state doctor --db {store}` and "
+        f"`hermes-state locks --db {store}` name them). Never delete -wal or -shm while one of them runs."
     )
     assert str(problem) == f"{problem.user_sentence} {problem.operator_detail}"
 

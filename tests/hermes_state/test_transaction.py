@@ -72,7 +72,7 @@ def test_lock_timeout_names_the_holder_but_not_its_command(
     assert str(refused.value) == (
         f"The write lock of {store} did not come within 3.0 s; it is held by PID {holder.pid} (wal-writer)."
     )
-    assert refused.value.hint == f"Run `hermes locks --db {store}` to see who holds it, and try again."
+    assert refused.value.hint == f"Run `hermes-state locks --db {store}` to see who holds it, and try again."
     assert [owner.process.pid for owner in refused.value.holders] == [holder.pid]
     assert refused.value.retryable
     assert (refused.value.sqlite_code, refused.value.sqlite_extended) == (apsw.SQLITE_BUSY, apsw.SQLITE_BUSY)

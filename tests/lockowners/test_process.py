@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from lockowners.process import (
     read_process,
     read_stat,
     split_arguments,
+    started_at,
     user_name,
 )
 from tests.lockowners.holding import needs_linux, running
@@ -39,6 +41,30 @@ def test_name_with_spaces_and_parentheses_does_not_shift_the_fields(name: str) -
     assert stat is not None
     assert (stat.name, stat.state, stat.parent, stat.start_ticks) == (name, "S", 7, 987654)
     assert not stat.is_kernel_thread
+
+
+def test_the_start_of_a_process_is_its_ticks_after_the_start_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "stat").write_text("cpu  1 2 3\nctxt 5\nbtime 1700000000\nprocesses 9\n")
+    assert started_at(250 * os.sysconf("SC_CLK_TCK"), proc_root=tmp_path) == 1_700_000_250.0
+
+
+def test_a_start_that_nothing_tells_is_not_guessed(tmp_path: Path) -> None:
+    assert started_at(9, proc_root=tmp_path) is None
+    assert started_at(0, proc_root=tmp_path / "none") is None
+
+
+def test_without_a_process_table_the_start_is_what_psutil_said(tmp_path: Path) -> None:
+    assert started_at(1_700_000_000_250, proc_root=tmp_path / "none") == 1_700_000_000.25
+
+
+@needs_linux
+def test_this_process_started_before_now_and_after_the_machine() -> None:
+    stat = read_stat(Path("/proc"), os.getpid())
+    assert stat is not None
+    started = started_at(stat.start_ticks)
+    assert started is not None
+    # The kernel gives the machine's start in whole seconds.
+    assert time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - 1 < started < time.time() + 1
 
 
 def test_kernel_threads_are_known_by_flag_and_by_parent() -> None:

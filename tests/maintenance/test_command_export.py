@@ -1,4 +1,4 @@
-"""`hermes sessions export`: whole files or none."""
+"""`hermes-state sessions export`: whole files or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes sessions list`, `stats` and `show` as people run them."""
+"""`hermes-state sessions list`, `stats` and `show` as people run them."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_a_damaged_store_is_refused_with_65(store_copy: StoreCopy, run_cli: RunC
     damage(db)
     result = run_cli("sessions", "optimize")
     assert result.exit_code == 65
-    assert f"hermes doctor --db {db}" in result.stderr
+    assert f"hermes-state doctor --db {db}" in result.stderr
 
 
 def damage(db: Path) -> None:

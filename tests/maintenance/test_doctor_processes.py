@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockowners import HeldFile, Hidden, Holder, Process, Scan
+from hermes_state.clock import FakeClock
+from lockowners import HeldFile, Hidden, Holder, Process, Scan, started_at
 from maintenance.doctor.findings import Severity
 from maintenance.doctor.processes import (
     Budget,
@@ -17,6 +18,7 @@ from maintenance.doctor.processes import (
     split_findings,
     sqlite_library,
 )
+from maintenance.output.text import human_time, rfc3339
 from tests.maintenance.damage import examined, only
 from tests.support.children import Children
 from tests.support.stores import StoreCopy
@@ -97,6 +99,19 @@ def test_a_holder_close_to_its_limit_is_a_problem_in_one_sentence(proc_root: Pat
         "be that."
     )
     assert (finding.code, finding.severity) == ("descriptors_running_out", Severity.WARNING)
+
+
+def test_a_holder_is_said_with_the_time_since_when_it_runs(proc_root: Path, fake_clock: FakeClock) -> None:
+    (proc_root / "stat").write_text(f"btime {int(fake_clock.now()) - 3 * 86_400}\n")
+    (proc_root / "77" / "limits").write_text(LIMITS.format(soft=1024))
+    (finding,) = holder_findings(a_scan(a_holder()), proc_root=proc_root, clock=fake_clock)
+    since = finding.facts["started_at"]
+    assert since == rfc3339(started_at(1, proc_root=proc_root))
+    assert finding.sentence == (
+        f"PID 77 (hermes gateway run) of me has the store open: gateway, running since "
+        f"{human_time(started_at(1, proc_root=proc_root), fake_clock)}, 3 descriptors on the store, SQLite from "
+        "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6, version unknown."
+    )
 
 
 def test_this_process_close_to_its_own_limit_is_a_problem(proc_root: Path) -> None:

@@ -169,8 +169,8 @@ def test_exclusive_is_refused_beside_an_idle_reader_who_is_named(held_store: tup
     assert lines[0].startswith(f"PID {pid} (")
     assert lines[0].endswith(": stop that program")
     assert refused.value.hint == (
-        "Stop what is listed, then run it again. Or run `hermes sessions prune --online`, which works in small steps "
-        "beside them."
+        "Stop what is listed, then run it again. Or run `hermes-state sessions prune --online`, which works in small "
+        "steps beside them."
     )
     assert [holder.process.pid for holder in refused.value.facts["holders"]] == [pid]
     assert refused.value.exit_code == 1
@@ -278,8 +278,8 @@ def test_processes_of_another_user_that_may_reach_the_file_refuse_a_rewrite(stor
         f"`sessions prune` cannot prove that nobody else has {db} open. Nothing was changed."
     )
     assert refused.value.hint == (
-        "Run it where every process can be seen. Or run `hermes sessions prune --online`, which works in small steps "
-        "beside them."
+        "Run it where every process can be seen. Or run `hermes-state sessions prune --online`, which works in small "
+        "steps beside them."
     )
 
 
@@ -306,8 +306,10 @@ def test_nobody_writes_while_a_process_uses_a_deleted_wal(store_copy: StoreCopy,
             "beside that second version of the store. Nothing was changed."
         )
         assert line.startswith(f"PID {holder.pid} (")
-        assert ", still using files that were deleted: after `hermes doctor`, stop that program" in line
-        assert refused.value.hint == "Run `hermes doctor` first: it says what they hold. Stop them only after that."
+        assert ", still using files that were deleted: after `hermes-state doctor`, stop that program" in line
+        assert refused.value.hint == (
+            "Run `hermes-state doctor` first: it says what they hold. Stop them only after that."
+        )
     holder.release("go")
 
 

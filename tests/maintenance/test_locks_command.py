@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hermes_state.clock import FakeClock
-from lockowners import Hidden, Holder, LockOwner, LockReport, Process, Scan
+from lockowners import Hidden, Holder, LockOwner, LockReport, Process, Scan, started_at
 from maintenance.commands.locks import document, hidden_lines, show
+from maintenance.output.text import human_time, rfc3339
 from tests.support.children import Children
 from tests.support.cli import RunCli
 from tests.support.stores import StoreCopy
@@ -46,31 +47,43 @@ def held(*, stale: bool = False) -> Holder:
     return Holder(process=GATEWAY, via=frozenset({"descriptor"}), stale=stale)
 
 
-def test_locks_are_a_table_with_the_time_they_were_seen_held(capsys: pytest.CaptureFixture[str]) -> None:
+# 2026-09-14 10:22:05 UTC
+STARTED = 1_789_381_325.25
+
+
+def start(_process: Process) -> float:
+    return STARTED
+
+
+def test_locks_are_a_table_with_the_time_they_were_seen_held_and_the_start_of_each_process(
+    capsys: pytest.CaptureFixture[str], fake_clock: FakeClock
+) -> None:
+    since = human_time(STARTED, fake_clock)
     owners = (
         LockOwner(lock="wal-writer", mode="write", process=GATEWAY, age_seconds=2.5),
         LockOwner(lock="reader", mode="read", process=None, slot=3),
     )
-    show(a_report(*owners), a_scan(held()))
+    show(a_report(*owners), a_scan(held()), clock=fake_clock, start=start)
     assert capsys.readouterr().out.splitlines() == [
         "Store: /home/me/state.db",
-        "lock        mode   pid  user  role      held  command",
-        "wal-writer  write   77  me    gateway  2.5 s  hermes gateway run",
-        "reader 3    read     ?  ?     ?               not visible",
+        "lock        mode   pid  user  role     running since      held  command",
+        f"wal-writer  write   77  me    gateway  {since}  2.5 s  hermes gateway run",
+        "reader 3    read     ?  ?     ?        ?                        not visible",
     ]
 
 
 def test_a_process_that_waits_and_one_that_only_has_the_store_open_are_said(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], fake_clock: FakeClock
 ) -> None:
     waiter = LockOwner(lock="pending", mode="write", process=GATEWAY)
-    show(a_report(waiters=(waiter,)), a_scan(held(stale=True)))
+    show(a_report(waiters=(waiter,)), a_scan(held(stale=True)), clock=fake_clock, start=start)
     assert capsys.readouterr().out.splitlines() == [
         "Store: /home/me/state.db",
         "No lock is held.",
         "Waits in the kernel for pending: PID 77 (hermes gateway run)",
-        "Open without a lock: PID 77 (hermes gateway run), user me, gateway",
-        "PID 77 works on deleted or replaced files of this store: `hermes doctor` says more.",
+        "Open without a lock: PID 77 (hermes gateway run), user me, gateway, running since "
+        f"{human_time(STARTED, fake_clock)}",
+        "PID 77 works on deleted or replaced files of this store: `hermes-state doctor` says more.",
     ]
 
 
@@ -102,7 +115,7 @@ def test_a_lock_that_was_seen_once_has_no_age(capsys: pytest.CaptureFixture[str]
 
 def test_the_document_keeps_raw_numbers_and_how_to_stop_each_holder() -> None:
     owner = LockOwner(lock="wal-writer", mode="write", process=GATEWAY, age_seconds=2.5)
-    said = document(a_report(owner), a_scan(held()))
+    said = document(a_report(owner), a_scan(held()), start=start)
     assert said["locks"] == [
         {
             "lock": "wal-writer",
@@ -113,6 +126,7 @@ def test_the_document_keeps_raw_numbers_and_how_to_stop_each_holder() -> None:
             "process": {
                 "pid": 77,
                 "start_ticks": 9,
+                "started_at": "2026-09-14T10:22:05.250Z",
                 "user": "me",
                 "uid": 1000,
                 "role": "gateway",
@@ -136,6 +150,8 @@ def test_a_live_writer_is_named_and_the_command_succeeds(
     writing = [lock for lock in result.json["locks"] if lock["lock"] == "wal-writer"]
     assert [lock["process"]["pid"] for lock in writing] == [writer.pid]
     assert writer.pid in [holder["process"]["pid"] for holder in result.json["holders"]]
+    process = writing[0]["process"]
+    assert process["started_at"] == rfc3339(started_at(process["start_ticks"]))
 
 
 @pytest.mark.slow

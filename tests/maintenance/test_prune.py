@@ -192,7 +192,7 @@ def test_idle_sessions_that_never_ended_are_left_and_the_plan_names_the_reversib
     assert plan.exit_code == 0
     assert plan.stdout.splitlines()[-1] == (
         "  1 idle session never ended, so prune leaves it. To hide instead, which can be undone: "
-        "hermes sessions archive --open --older-than 14d"
+        "hermes-state sessions archive --open --older-than 14d"
     )
     archived = run_cli("sessions", "archive", "--open", "--older-than", "14d", "--yes", "--json")
     assert archived.json["sessions"] == ["idle"]

@@ -103,7 +103,7 @@ def test_a_damaged_store_is_not_touched(store_copy: StoreCopy) -> None:
     assert refused.value.exit_code == 65
     assert str(refused.value).startswith(f"{db} is damaged, found before anything was changed: ")
     assert refused.value.hint == (
-        f"Rewriting a damaged file can lose rows. Run `hermes doctor --db {db}` first."
+        f"Rewriting a damaged file can lose rows. Run `hermes-state doctor --db {db}` first."
     )
     assert db.read_bytes() == before
 
@@ -117,7 +117,7 @@ def test_a_damaged_index_alone_is_said_and_the_rest_is_done(store_copy: StoreCop
         ("messages_fts_trigram", ""),
     ]
     assert report.warnings == (
-        f"The search index messages_fts is damaged and was not merged: run `hermes doctor --db {db}`.",
+        f"The search index messages_fts is damaged and was not merged: run `hermes-state doctor --db {db}`.",
     )
 
 
@@ -236,7 +236,7 @@ def test_an_unfinished_conversion_is_named_in_the_plan(store_copy: StoreCopy) ->
     change(db, "CREATE TABLE fts_v22_trash_messages_fts_data(id INTEGER PRIMARY KEY, block BLOB)")
     plan = make_plan(context(db), Choices())
     assert plan.shown(online=False).lines[-1] == (
-        "A conversion of the search indexes was not finished: run `hermes sessions optimize-storage`."
+        "A conversion of the search indexes was not finished: run `hermes-state sessions optimize-storage`."
     )
 
 

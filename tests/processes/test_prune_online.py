@@ -76,8 +76,8 @@ def test_prune_is_refused_beside_a_writer_without_online_and_names_it(
     )
     assert lines[1].startswith(f"Why: PID {writer.pid} (")
     assert lines[-1] == (
-        "Try: Stop what is listed, then run it again. Or run `hermes sessions prune --online`, which works in small "
-        "steps beside them."
+        "Try: Stop what is listed, then run it again. Or run `hermes-state sessions prune --online`, which works in "
+        "small steps beside them."
     )
     assert "old" in ids(db)
     writer.release("stop")

@@ -75,7 +75,7 @@ def test_what_fails_for_good_never_exits_0(store_copy: StoreCopy, run_cli: RunCl
     assert (done.exit_code, done.stdout) == (65, "")
     assert done.stderr.splitlines()[0].startswith(f"Error: The database file {db} is damaged: it failed while reading")
     assert done.stderr.splitlines()[-1] == (
-        f"Try: Run `hermes doctor --db {db}`; it names the damaged object and changes nothing."
+        f"Try: Run `hermes-state doctor --db {db}`; it names the damaged object and changes nothing."
     )
 
 
@@ -136,7 +136,7 @@ def test_a_person_at_the_command_line_gets_one_safe_command_and_an_exit_status(
         "write beside that second version of the store. Nothing was changed."
     )
     assert problem["why"].startswith(f"PID {gateway.pid} (")
-    assert problem["try"] == "Run `hermes doctor` first: it says what they hold. Stop them only after that."
+    assert problem["try"] == "Run `hermes-state doctor` first: it says what they hold. Stop them only after that."
     assert not os.path.exists(f"{db}-wal") or os.stat(f"{db}-wal").st_size == 0
 
 

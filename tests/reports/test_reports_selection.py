@@ -96,9 +96,9 @@ def test_an_idle_session_that_never_ended_is_offered_the_way_that_can_be_undone(
     offered = plan.stdout.splitlines()[-1]
     assert offered == (
         "  1 idle session never ended, so prune leaves it. To hide instead, which can be undone: "
-        "hermes sessions archive --open --older-than 14d"
+        "hermes-state sessions archive --open --older-than 14d"
     )
-    way = offered.partition("hermes ")[2].split()
+    way = offered.partition("hermes-state ")[2].split()
     assert run_cli(*way, "--yes", "--json").json["sessions"] == ["idle"]
     assert {entry["id"] for entry in run_cli("sessions", "list", "--json").json["sessions"]} == {"busy"}
     assert run_cli("sessions", "archive", "--undo", "idle").exit_code == 0

@@ -121,7 +121,8 @@ def _judge(call: str, arguments: str, line: str, names: dict[str, str], reading:
         first, length = int(lock.group(4)), int(lock.group(5))
         last = first + length - 1 if length else 1 << 62
         if lock.group(2) == "F_WRLCK":
-            _judge_write_lock(on, first, last, reading)
+            outcome = ", asked for in vain" if re.search(r"\)\s+= -1\b", line) else ""
+            _judge_write_lock(on, first, last, outcome, reading)
     elif call == "flock" and on is not None:
         reading.forbidden.append(f"flock on {on}")
     elif call in WRITING and on in ("main", "wal", "journal"):
@@ -140,12 +141,13 @@ def _judge(call: str, arguments: str, line: str, names: dict[str, str], reading:
             reading.forbidden.append(f"{call} with O_TRUNC of {named}")
 
 
-def _judge_write_lock(on: str, first: int, last: int, reading: _Reading) -> None:
+def _judge_write_lock(on: str, first: int, last: int, outcome: str, reading: _Reading) -> None:
+    """An attempt in vain is forbidden as well, but tells another story."""
     if on == "shm" and first <= WAL_RECOVER and last >= WAL_WRITE:
-        reading.forbidden.append(f"write lock on -shm bytes {first} to {last}")
+        reading.forbidden.append(f"write lock on -shm bytes {first} to {last}{outcome}")
     if on == "main" and first <= SHARED_LAST and last >= PENDING:
         kind = {PENDING: "PENDING", PENDING + 1: "RESERVED"}.get(first, "EXCLUSIVE")
-        reading.forbidden.append(f"write lock {kind} on the main file")
+        reading.forbidden.append(f"write lock {kind} on the main file{outcome}")
 
 
 def _names(arguments: str, path: str) -> bool:

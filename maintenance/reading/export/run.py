@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
+from maintenance.file_lock import BINARY, CLOSE_ON_EXEC
 from maintenance.reading.export import pages, tables, writers
 from maintenance.reading.export.items import ExportSource
 from maintenance.reading.export.target import file_name, refuse_target, sha256_of, staged
@@ -85,7 +86,7 @@ def _finished(target: Path) -> ExportedFile:
 
 def _add_to_manifest(folder: Path, file: ExportedFile, session_id: str, messages: int) -> None:
     line = {"file": file.path.name, "session": session_id, "messages": messages, "sha256": file.sha256}
-    descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY | CLOSE_ON_EXEC, 0o600)
     try:
         os.write(descriptor, json.dumps(line).encode() + b"\n")
         os.fsync(descriptor)

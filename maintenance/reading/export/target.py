@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermes_state.errors import InvalidInput, Refused
+from maintenance.beside import sync_folder
+from maintenance.file_lock import CLOSE_ON_EXEC
 
 _STORE_ENDINGS = ("", "-wal", "-shm", "-journal", ".hermes-state.json", ".hermes-state.ledger.jsonl")
 
@@ -52,11 +54,11 @@ def staged(target: Path) -> Iterator[Path]:
     real = Path(os.path.realpath(target))
     partial = real.with_name(f".{real.name[:100]}.{os.getpid()}.{os.urandom(4).hex()}.partial")
     try:
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, 0o600))
         yield partial
         _sync(partial)
         os.replace(partial, real)
-        _sync(real.parent)
+        sync_folder(real.parent)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -80,7 +82,8 @@ def file_name(session_id: str, ending: str) -> str:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    # Windows syncs only what is open for writing.
+    descriptor = os.open(path, os.O_RDWR | CLOSE_ON_EXEC)
     try:
         os.fsync(descriptor)
     finally:

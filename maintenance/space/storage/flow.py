@@ -22,6 +22,7 @@ from maintenance.output.text import human_bytes
 from maintenance.quoting import quoted
 from maintenance.space import reclaim
 from maintenance.space.disk import require_room
+from maintenance.space.litestream import WAL_KEPT
 from maintenance.space.merge import merge_alone
 from maintenance.space.optimize import BYTES_A_CALL, Times, check_after, checked_and_alone
 from maintenance.space.segments import index_state
@@ -96,6 +97,8 @@ class StorageReport:
             "The layout is the one that hermes-agent's newer releases define (storage version 3); it was not run "
             "against a release newer than 0.19.0.",
         ]
+        if self.plan.litestream.found and self.sizes.wal_bytes:
+            lines.append(WAL_KEPT)
         if not self.state.trigram:
             lines.append("The trigram index is off: hermes-agent finds no CJK text and no parts of words.")
         return tuple(lines)
@@ -103,7 +106,7 @@ class StorageReport:
 
 def make_plan(ctx: Context, choices: StorageChoices, scan: Scan | None = None) -> StoragePlan:
     """Read the store and say what would be done."""
-    with reading(ctx) as reader:
+    with reading(ctx) as reader, progress(None, "adding up what the new indexes need"):
         return look(reader, choices, scan)
 
 
@@ -125,6 +128,7 @@ def optimize_storage(ctx: Context, plan: StoragePlan) -> StorageReport:
         store = alone.store
         started = clock.monotonic()
         now = again(store, plan)
+        store.keep_wal = now.litestream.found
         require_room(now.rooms, what="Converting the search indexes")
         # `state_meta` holds the marks of the conversion itself.
         tables = tuple(name for name in row_tables(store) if name != "state_meta")
@@ -227,7 +231,7 @@ def held_and_wanted(store: ExclusiveStore, index: str) -> tuple[int, int]:
 def _wrong(store: ExclusiveStore, index: str, what: str) -> Corrupt:
     return Corrupt(
         f"The new search index {index} of {store.path} is not right: {what}. No message was changed.",
-        hint=f"Run `hermes doctor --db {store.path}`.",
+        hint=f"Run `hermes-state doctor --db {store.path}`.",
         path=store.path,
         search_index=True,
     )

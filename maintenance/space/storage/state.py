@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hermes_state.errors import NotAStore, SchemaTooNew, SchemaTooOld
+from maintenance.dialects.detect import dialect_of
 from maintenance.space.sizes import TRASH_PREFIX
 from maintenance.space.storage.layout import (
     ALL_TRIGGERS,
@@ -87,6 +88,7 @@ class StorageState:
 def storage_state(reader: Reader) -> StorageState:
     """Read the state; raises NotAStore, SchemaTooOld or SchemaTooNew where the conversion is not defined."""
     version = required_schema(reader)
+    dialect_of(reader)
     objects = {
         str(name): str(sql)
         for name, sql in reader.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND type <> 'index'")

@@ -1,0 +1,67 @@
+"""No verb that changes a store touches a database of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from maintenance.verbs import VERBS, Access
+from tests.support.cli import RunCli
+
+# Each test starts the program.
+pytestmark = pytest.mark.slow
+
+# Every verb that changes a store, with arguments that get it as far as its work.
+CHANGING = {
+    "sessions prune": ["--yes"],
+    "sessions archive": ["--yes", "one"],
+    "sessions delete": ["--yes", "one"],
+    "sessions rename": ["one", "title"],
+    "sessions pin": ["one"],
+    "sessions unpin": ["one"],
+    "sessions optimize": [],
+    "sessions optimize-storage": [],
+}
+WAYS = [
+    *(pytest.param([*verb.split(), *words], id=verb) for verb, words in CHANGING.items()),
+    *(
+        pytest.param(["sessions", verb, flag], id=f"{verb} {flag}")
+        for verb in ("optimize", "optimize-storage")
+        for flag in ("--dry-run", "--force")
+    ),
+    pytest.param(["sessions", "optimize", "--online"], id="optimize --online"),
+    pytest.param(["sessions", "prune", "--online", "--yes"], id="prune --online"),
+]
+MISSING = (
+    "sessions.ended_at, sessions.id, sessions.source, sessions.started_at, messages.content, messages.id, "
+    "messages.role, messages.session_id, messages.timestamp"
+)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A database of another program, which like many has a table `schema_version`."""
+    path = tmp_path / "other.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE t(x)").fetchall()
+    connection.execute("CREATE TABLE schema_version(version)").fetchall()
+    connection.execute("INSERT INTO schema_version VALUES (16)").fetchall()
+    connection.close()
+    return path
+
+
+def test_every_verb_that_may_write_is_tried_here() -> None:
+    assert {name for name, verb in VERBS.items() if verb.access in (Access.ONLINE, Access.EXCLUSIVE)} == set(CHANGING)
+
+
+@pytest.mark.parametrize("words", WAYS)
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(
+    other: Path, run_cli: RunCli, words: list[str]
+) -> None:
+    before = other.read_bytes()
+    result = run_cli(*words, "--db", other)
+    assert (result.exit_code, result.stdout) == (65, "")
+    assert f"Error: {other} is not a session store: it has no {MISSING}." in result.stderr
+    assert other.read_bytes() == before

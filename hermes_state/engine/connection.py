@@ -12,7 +12,6 @@ Not for: policy. The `immutable` flag was rejected for reading: it ignores the W
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,13 @@ import apsw
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors, identity_of
+from hermes_state.engine.files import (
+    existing_file,
+    new_private_file,
+    no_room_for_sidecars,
+    unseen_descriptors,
+    writable_file,
+)
 from hermes_state.engine.link import Link, lock_lost
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock, own_lock
 from hermes_state.engine.parking import LIVE, close_parked, second_sqlite
@@ -36,10 +42,6 @@ from hermes_state.errors import (
     CannotOpen,
     ForeignStore,
     ForkedConnection,
-    InvalidInput,
-    IOFailure,
-    NotAStore,
-    NotFound,
     PragmaRefused,
 )
 
@@ -70,7 +72,7 @@ def open_read(
 
     `search_modules=False` leaves out FTS5 and its kind, so that a page check looks at pages only.
     """
-    real = _existing_file(path)
+    real = existing_file(path)
     wait = BusyWait(clock, busy_seconds)
 
     def prepare(connection: apsw.Connection) -> None:
@@ -98,7 +100,7 @@ def open_write(
 
     Raises `NotFound`, `NotAStore`, `ForeignStore`, `CannotOpen`, `LockTimeout`, `SecondSQLite`, `PragmaRefused`.
     """
-    real = _existing_file(path)
+    real = writable_file(path)
     refuse_stale_holders(real)
     wait = BusyWait(clock, deadline_seconds)
 
@@ -126,7 +128,7 @@ def open_exclusive(
     clock: Clock = SYSTEM,
 ) -> ExclusiveStore:
     """Open a store and hold SQLite's exclusive lock until it is closed. Raises `LockTimeout` while others hold it."""
-    real = _existing_file(path)
+    real = writable_file(path)
     refuse_stale_holders(real)
     wait = BusyWait(clock, deadline_seconds)
 
@@ -157,7 +159,7 @@ def open_exclusive(
 
 def copy_into(connection: apsw.Connection, target: Path) -> None:
     """Copy the database that `connection` sees into the new private file `target`, in one step."""
-    _new_private_file(target)
+    new_private_file(target)
     with translated(target, "copying into"):
         copy = apsw.Connection(str(target))
         try:
@@ -236,10 +238,12 @@ def _try_to_connect(
     except apsw.Error as error:
         problem = translate(error, path, "opening", system_errno=connection.system_errno)
         connection.close(True)
+        if isinstance(problem, CannotOpen) and not os.access(path.parent, os.W_OK):
+            problem = no_room_for_sidecars(path, problem)
         raise problem from error
     except OSError as error:
         connection.close(True)
-        raise _unseen_descriptors(path, error) from error
+        raise unseen_descriptors(path, error) from error
     except BaseException:
         connection.close(True)
         raise
@@ -265,7 +269,7 @@ def _refuse_unsafe_process(path: Path) -> bool:
     try:
         strangers = REGISTRY.strangers(path)
     except OSError as error:
-        raise _unseen_descriptors(path, error) from error
+        raise unseen_descriptors(path, error) from error
     if strangers:
         raise second_sqlite(path, strangers, "not opened")
     for link in [link for link in list(LIVE) if link.path == path]:
@@ -279,54 +283,6 @@ def _refuse_unsafe_process(path: Path) -> bool:
         which = "the locks of another connection of this process, which is not closed yet,"
         raise lock_lost(path, which, committed=False)
     return identity in REGISTRY.identities()
-
-
-def _unseen_descriptors(path: Path, error: OSError) -> IOFailure:
-    return IOFailure(
-        f"This process cannot list its own open files ({error.strerror}), so it cannot tell whether {path} is open "
-        "by other means.",
-        hint="Raise the open-file limit (`ulimit -n`) or close files, then try again.",
-        path=path, errno=error.errno,
-    )
-
-
-def _existing_file(path: Path | str) -> Path:
-    """The real path of an existing, regular, non-empty file."""
-    given = Path(path)
-    real = Path(os.path.realpath(given))
-    try:
-        state = os.stat(real)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotFound(
-            f"There is no store at {given}.", hint="Name the file with --db, or its folder with --home.", path=given
-        ) from error
-    except PermissionError as error:
-        raise CannotOpen(
-            f"{given} cannot be reached: {error.strerror}.", hint="Run as the user who owns the store.", path=given
-        ) from error
-    if not stat.S_ISREG(state.st_mode):
-        raise InvalidInput(f"{given} is not a regular file.", hint="Name the state.db file itself.", path=given)
-    if state.st_size == 0 and not _has_content(real):
-        raise NotAStore(
-            f"{given} is empty (0 bytes).",
-            hint=f"Run `hermes-state doctor --db {given}`; do not start Hermes on it before its content is found.",
-            path=given,
-        )
-    return real
-
-
-def _new_private_file(target: Path) -> None:
-    """Create `target` empty with mode 0600, so that a copy of private rows is never readable by others."""
-    try:
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError as error:
-        raise InvalidInput(f"{target} exists already.", hint="Name a new file.", path=target) from error
-
-
-def _has_content(path: Path) -> bool:
-    """True when the WAL beside an empty database file holds frames: all content of a new store may still be there."""
-    found = os.stat(f"{path}-wal") if os.path.exists(f"{path}-wal") else None
-    return found is not None and found.st_size > 0
 
 
 def _prepare_writer(connection: apsw.Connection, path: Path, nul_rule: NulRule) -> None:

@@ -147,6 +147,7 @@ class Store(Link):
                 set_pragma(self._connection, self.path, "synchronous", level)
                 self._synchronous = level
             self._connection.execute("BEGIN IMMEDIATE").fetchall()
+            self._wrote = True  # frames of a transaction that fails are in the WAL as well
         except apsw.BusyError as error:
             raise lock_timeout(self.path, self.descriptors, self._wait.waited, cause=error) from error
         except apsw.Error as error:
@@ -214,7 +215,6 @@ class Store(Link):
             problem = translate(error, self.path, "committing to", system_errno=self._connection.system_errno)
             self._roll_back(problem)
             raise problem from error
-        self._wrote = True
 
     def _after_commit(self) -> None:
         self._check_strangers(committed=True)

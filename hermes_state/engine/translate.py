@@ -26,6 +26,11 @@ _NO_SIDECAR = {1288, 1544}
 # SQLITE_IOERR_SHMOPEN, _SHMSIZE, _SHMLOCK, _SHMMAP: it was the WAL index that failed.
 _WAL_INDEX = {4618, 4874, 5130, 5386}
 
+_TELLING = {
+    errno_names.EMFILE, errno_names.ENFILE, errno_names.EACCES, errno_names.EPERM, errno_names.EROFS,
+    errno_names.ENOSPC, errno_names.ENOMEM, errno_names.ELOOP,
+}
+
 _DOCTOR = "Run `hermes-state doctor --db {path}`; it names the damaged object and changes nothing."
 
 
@@ -57,8 +62,8 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
         return errors.NotAStore(f"{path} is not an SQLite database. {said}", hint=doctor, **facts)
     if primary == apsw.SQLITE_FULL:
         return errors.DiskFull(
-            f"The disk of {path} is full: {doing} was rolled back. {said}",
-            hint="Free some space and repeat the command; nothing was changed.", **facts,
+            f"The disk of {path} is full; the transaction was rolled back. {said}",
+            hint="Free some space and repeat the command.", **facts,
         )
     if primary in (apsw.SQLITE_IOERR, apsw.SQLITE_PROTOCOL):
         failed = f"{path}-shm" if extended in _WAL_INDEX else path
@@ -69,10 +74,12 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
             errno=system_errno, **facts,
         )
     if primary == apsw.SQLITE_CANTOPEN or extended in _NO_SIDECAR:
+        # SQLite looks for files that need not be there, so most numbers left behind are of no meaning.
+        number = system_errno if system_errno in _TELLING else 0
         return errors.CannotOpen(
-            f"{path} or a file beside it (-wal, -shm) cannot be opened{_os_error(system_errno)}. {said}",
+            f"{path} or a file beside it (-wal, -shm) cannot be opened{_os_error(number)}. {said}",
             hint="Check that the folder exists, that this user may write to it, and the open-file limit.",
-            errno=system_errno, **facts,
+            errno=number, **facts,
         )
     if primary in (apsw.SQLITE_READONLY, apsw.SQLITE_PERM, apsw.SQLITE_AUTH):
         return errors.ReadOnlyStore(
@@ -112,3 +119,10 @@ def translated(
         if connection is not None and not isinstance(error, apsw.ConnectionClosedError):
             number = int(connection.system_errno)
         raise translate(error, path, doing, system_errno=number) from error
+    except UnicodeDecodeError as error:
+        # Cells that may hold any bytes are read as such; this is text that SQLite itself reads, the schema above all.
+        raise errors.Corrupt(
+            f"{path} holds text that is not UTF-8 where it must be: {doing} failed at byte {error.start} of "
+            f"{error.object[:40]!r}.",
+            hint=_DOCTOR.format(path=path), path=path, search_index=False,
+        ) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import errors
-from hermes_state.engine import open_read, open_write
+from hermes_state.engine import open_exclusive, open_read, open_write
 from tests.support.native import bodies, make_store
 
 ADD = "INSERT INTO note(body) VALUES(?)"
@@ -168,8 +168,21 @@ def test_long_read_notices_the_loss_at_its_next_batch(tmp_path: Path) -> None:
         list(rows)
 
 
-def test_second_name_of_the_file_in_use_by_another_process_is_refused(store: Path, child, fake_clock) -> None:
-    # A hard link: each name would get a WAL of its own over the same database file.
+def test_file_with_a_second_name_is_not_opened_for_writing(store: Path) -> None:
+    store.with_name("other.db").hardlink_to(store)
+    for way in (open_write, open_exclusive):
+        with pytest.raises(errors.Refused) as refused:
+            way(store)
+        assert str(refused.value) == (
+            f"{store} has 2 names (hard links). Each name would get a WAL of its own over the same file, "
+            "which destroys it."
+        )
+    with open_read(store) as reader:
+        assert reader.row("SELECT count(*) FROM note") == (0,)
+
+
+def test_process_that_uses_the_file_under_another_name_is_refused(store: Path, child, fake_clock) -> None:
+    # It has a WAL of its own over the same database file; the name may be gone by now, or be a mount of the file.
     link = store.with_name("other.db")
     link.hardlink_to(store)
     other = child(
@@ -183,6 +196,7 @@ def test_second_name_of_the_file_in_use_by_another_process_is_refused(store: Pat
         link,
     )
     other.wait_for("open")
+    link.unlink()
     with pytest.raises(errors.GenerationLost) as refused:
         open_write(store, clock=fake_clock)
     assert refused.value.operator_detail == (

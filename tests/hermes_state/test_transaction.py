@@ -197,7 +197,7 @@ def test_full_disk_is_named_and_nothing_is_kept(store: Path) -> None:
         with pytest.raises(errors.DiskFull) as refused, writer.transaction() as transaction:
             transaction.execute(ADD, ("x" * 100_000,))
         assert str(refused.value) == (
-            f"The disk of {store} is full: writing was rolled back. "
+            f"The disk of {store} is full; the transaction was rolled back. "
             "SQLite said: database or disk is full (code 13, extended 13)."
         )
         with writer.transaction() as transaction:

@@ -53,7 +53,7 @@ def test_schema_text_that_is_not_utf_8_is_damage_and_no_traceback(tmp_path: Path
     with open_read(store) as reader, pytest.raises(errors.Corrupt) as refused:
         reader.rows("SELECT sql FROM sqlite_schema")
     assert str(refused.value) == (
-        f"{store} holds text that is not UTF-8 where it must be: reading failed at byte 26 of "
+        f"{store} holds text that is not UTF-8 where it must be: reading failed at byte 25 of "
         "b'CREATE TABLE plain(a /* n\\xffte */)'."
     )
 

@@ -35,7 +35,7 @@ from hermes_state.engine.own_lock import (
 from hermes_state.engine.parking import LIVE, park, roll_back_and_close, second_sqlite
 from hermes_state.engine.translate import translated
 from hermes_state.engine.waiting import lock_timeout
-from hermes_state.engine.wal_index import WalState, read_wal_state
+from hermes_state.engine.wal_index import WalState, header_is_settled, read_wal_state
 from hermes_state.errors import ForkedConnection, GenerationLost, StateError, WriteLockLost
 
 
@@ -152,8 +152,14 @@ class Link:
 
     def _ready_to_read(self) -> None:
         self._ready()
-        if not self._connection.in_transaction:
-            self._wait.arm(self._patience)
+        if self._connection.in_transaction:
+            return
+        self._wait.arm(self._patience)
+        shm, tries = self.descriptors.shm, 0
+        # A reader that meets a half-written header asks for the write lock to read it again (SQLite's own habit). The
+        # moment is short unless the writer lost the processor in it: so that is waited for here, without any lock.
+        while shm is not None and not header_is_settled(shm) and self._wait.nap(tries):
+            tries += 1
 
     def _read_timeout(self, error: apsw.Error) -> StateError:
         return lock_timeout(self.path, self.descriptors, self._wait.waited, cause=error, wanted="read")

@@ -63,6 +63,12 @@ def read_guard_numbers(shm: int) -> tuple[int, int, bytes, int, int]:
     return frames, pages, salt, backfilled, 65536 if size == 1 else size
 
 
+def header_is_settled(shm: int) -> bool:
+    """False while a writer is between the two copies of the header that it writes at each commit."""
+    raw = os.pread(shm, _CHECKPOINT_AT, 0)
+    return raw[:_HEADER.size] == raw[_HEADER.size :]
+
+
 def read_wal_state(descriptors: StoreDescriptors) -> WalState | None:
     """The state of the WAL, or None when the store has no WAL index file (rollback journal, or an exclusive owner)."""
     if descriptors.shm is None or descriptors.wal is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import apsw
 
 from hermes_state.engine import open_read, open_write
-from hermes_state.engine.wal_index import read_guard_numbers
+from hermes_state.engine.own_lock import WAL_WRITE_BYTE, own_lock
+from hermes_state.engine.wal_index import header_is_settled, read_guard_numbers
 from tests.support.native import make_store
 
 ADD = "INSERT INTO note(body) VALUES(?)"
@@ -86,3 +88,37 @@ def test_large_page_size_is_decoded(tmp_path: Path) -> None:
         assert state.page_size == 65536
         with writer.transaction() as transaction:
             transaction.execute(ADD, ("two",))
+
+
+def test_header_that_a_writer_is_half_way_through_is_seen_and_a_settled_one_too(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db")
+    with open_write(store) as writer:
+        with writer.transaction() as transaction:
+            transaction.execute(ADD, ("one",))
+        shm = writer.descriptors.shm
+        assert shm is not None
+        assert header_is_settled(shm)
+        whole = os.pread(shm, 48, 0)
+        os.pwrite(shm, bytes([whole[8] ^ 1]), 8)  # the first copy's change counter
+        assert not header_is_settled(shm)
+        os.pwrite(shm, whole[8:9], 8)
+        assert header_is_settled(shm)
+
+
+def test_reader_waits_for_a_half_written_header_and_takes_no_lock_meanwhile(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db", rows=2)
+    with open_write(store) as writer, open_read(store) as reader:
+        shm = writer.descriptors.shm
+        assert shm is not None
+        whole = os.pread(shm, 48, 0)
+        naps = []
+
+        def settle(tries: int) -> bool:
+            naps.append(own_lock(shm, WAL_WRITE_BYTE))
+            os.pwrite(shm, whole[8:9], 8)
+            return True
+
+        reader._wait.nap = settle  # type: ignore[method-assign]
+        os.pwrite(shm, bytes([whole[8] ^ 1]), 8)
+        assert reader.row("SELECT count(*) FROM note") == (2,)
+        assert naps == ["none"]

@@ -228,7 +228,10 @@ class SchemaTooNew(StateError):
 
 
 class MarksDamaged(StateError):
-    """The marks file beside a store cannot be read, so no filter that needs it may run. Facts: `path`."""
+    """The marks file beside a store cannot be read, so no filter that needs it may run.
+
+    Facts: `path`; `session_id` and `mark` when one entry is at fault.
+    """
 
     code = "marks_damaged"
 

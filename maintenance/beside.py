@@ -14,6 +14,14 @@ import os
 import stat
 from pathlib import Path
 
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
 
 def share_like_store(descriptor: int, db: Path) -> None:
     """Set mode, owner and group of the new file behind `descriptor` (made with mode 0600) to those of the store."""
@@ -29,6 +37,22 @@ def share_like_store(descriptor: int, db: Path) -> None:
         mode &= ~0o060  # the bits of the store's group are not for the group of whoever ran this
     if stat.S_IMODE(own.st_mode) != mode:
         os.fchmod(descriptor, mode)
+
+
+def why_no_file(path: Path) -> str:
+    """Why what stands at `path` must not be opened as a file: "is a pipe, not a file". Empty for a file, or nothing.
+
+    Looked at before opening: opening a pipe waits for its other end, and opening a device can do anything.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return "is a link to something that is not there" if os.path.islink(path) else ""
+    except OSError as error:
+        return f"cannot be reached: {error.strerror or type(error).__name__}"
+    if stat.S_ISREG(mode):
+        return ""
+    return f"is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file"
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from maintenance.output.streams import open_closed_streams, stdout_failure, watch_stdout
+
 INTERRUPTED = 130
 READER_GONE = 141
 
@@ -45,6 +47,7 @@ def _leave(status: int) -> NoReturn:
 
 def _ours_or_theirs() -> int:
     _prefer_own_package()
+    open_closed_streams()
     import maintenance.handoff as handoff
 
     arguments = sys.argv[1:]
@@ -62,12 +65,15 @@ def _ours_or_theirs() -> int:
 def run(arguments: Sequence[str], *, program: str, handed_on: str = "") -> int:
     """Run one command and give its exit status."""
     _prefer_own_package()
+    open_closed_streams()
+    watch_stdout()
     _survive_any_text()
     as_json = _wants_json(arguments)
     if as_json:
         import logging
 
-        logging.lastResort = None  # what is logged is in the error's facts; stderr must stay one JSON object
+        # What is logged is in the error's facts; stderr must stay one JSON object.
+        logging.getLogger("hermes_state").addHandler(logging.NullHandler())
     try:
         status = _invoke(arguments, program, handed_on, as_json)
         sys.stdout.flush()
@@ -80,9 +86,35 @@ def run(arguments: Sequence[str], *, program: str, handed_on: str = "") -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except Exception as error:
-        from maintenance.output.problems import print_problem
+        return _failed(error, arguments, as_json)
 
+
+def _failed(error: Exception, arguments: Sequence[str], as_json: bool) -> int:
+    """Say what went wrong. A report that could not be written must not look like work that was not done."""
+    from maintenance.output.problems import lost_output, print_problem, print_record
+
+    lost = stdout_failure() if isinstance(error, OSError) else None
+    if lost is None:
         return print_problem(error, as_json=as_json)
+    before = error.__context__
+    if isinstance(before, Exception) and not isinstance(before, OSError):
+        # The work failed, and the report of how far it came was what could not be written.
+        return print_problem(before, as_json=as_json)
+    return print_record(lost_output(lost, work_done=_report_follows_work(arguments)), as_json=as_json)
+
+
+def _report_follows_work(arguments: Sequence[str]) -> bool:
+    """Whether stdout tells what was done; of other calls it is the result itself."""
+    from maintenance.verbs import VERBS, Access
+
+    words = [word for word in arguments if not word.startswith("-")]
+    named = (name for pair in zip(words, [*words[1:], ""], strict=True) for name in (" ".join(pair), pair[0]))
+    verb = next((name for name in named if name in VERBS), None)
+    if verb is None or "--dry-run" in arguments:
+        return False
+    return VERBS[verb].access is not Access.READ or (
+        verb == "sessions export" and not {"-", "-o-", "--output=-"}.intersection(arguments)
+    )
 
 
 def _invoke(arguments: Sequence[str], program: str, handed_on: str, as_json: bool) -> int:

@@ -63,8 +63,10 @@ def locate(
     if db is not None:
         if profile is not None:
             raise InvalidInput("--db names a file and --profile names a home: give only one of them.", option="--db")
+        if home is not None:
+            raise InvalidInput("--db names a file and --home names a folder: give only one of them.", option="--db")
         path = _store(Path(db).expanduser(), must_exist=must_exist)
-        return Location(Path(home).expanduser() if home else path.parent, None, path)
+        return Location(path.parent, None, path)
     folder, name = _folder(home, profile, environ)
     return Location(folder, name, _store(folder / STORE_NAME, must_exist=must_exist))
 

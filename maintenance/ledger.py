@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import LedgerDamaged
-from maintenance.beside import share_like_store, sync_folder
+from maintenance.beside import share_like_store, sync_folder, why_no_file
 from maintenance.file_lock import BINARY, CLOSE_ON_EXEC, NO_LINK, lock_alone
 
 
@@ -92,6 +92,7 @@ def append(db: Path, entry: LedgerEntry) -> Path:
         "sessions": list(entry.sessions),
     }
     line = json.dumps(record).encode() + b"\n"
+    _require_file(path)
     try:
         existed = path.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY | CLOSE_ON_EXEC | NO_LINK
@@ -116,6 +117,7 @@ def append(db: Path, entry: LedgerEntry) -> Path:
 def read(db: Path) -> Iterator[dict[str, Any]]:
     """The records, oldest first. Lines that a crash cut short are left out."""
     path = ledger_path(db)
+    _require_file(path)
     try:
         with path.open("rb") as lines:
             for line in lines:
@@ -128,6 +130,23 @@ def read(db: Path) -> Iterator[dict[str, Any]]:
         raise LedgerDamaged(
             f"The delete ledger {path} cannot be read: {error.strerror}.", hint="", path=str(path)
         ) from error
+
+
+def deleted_at(db: Path) -> dict[str, str]:
+    """Every session that a line names, with the time of the newest such line. One that is still there was kept."""
+    return {
+        str(key): str(record.get("at", "")) for record in read(db) for key in record.get("sessions") or () if key
+    }
+
+
+def _require_file(path: Path) -> None:
+    problem = why_no_file(path)
+    if problem:
+        raise LedgerDamaged(
+            f"The delete ledger {path} {problem}.",
+            hint="Move it away; nothing is deleted without a record of it.",
+            path=str(path),
+        )
 
 
 def _append_line(descriptor: int, line: bytes, path: Path) -> None:

@@ -1,8 +1,8 @@
 """Marks on sessions that a file has no column for, in `<db>.hermes-state.json` beside it.
 
 Invariant: a marks file is whole or not there: it is written to a private file, synced and put in place in one step, by
-one writer at a time. What we do not know in it is kept. One that cannot be read stops every verb that filters, because
-a pin that is not seen is a session deleted.
+one writer at a time. What we do not know in it is kept. One that cannot be read, or whose pin is neither true nor
+false, stops every verb that filters, because a pin that is not seen is a session deleted.
 
 Not for: what the file has a column for; that is set in the file. Marks are never stored in the foreign database itself:
 hermes-agent's own migrations and repairs would meet a table they do not know.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import MarksDamaged
-from maintenance.beside import share_like_store, sync_folder
+from maintenance.beside import share_like_store, sync_folder, why_no_file
 from maintenance.file_lock import CLOSE_ON_EXEC, lock_alone
 
 FORMAT = 1
@@ -65,7 +65,7 @@ def forget_sessions(db: Path, ids: Iterable[str]) -> int:
 
 def _change(db: Path, changes: dict[str, dict[str, bool]]) -> int:
     path = marks_path(db)
-    if not changes or (not path.exists() and not any(any(marks.values()) for marks in changes.values())):
+    if not changes or (not os.path.lexists(path) and not any(any(marks.values()) for marks in changes.values())):
         return 0
     with _only_writer(path, db):
         document = _read(path)
@@ -89,6 +89,9 @@ def _change(db: Path, changes: dict[str, dict[str, bool]]) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    problem = why_no_file(path)
+    if problem:
+        raise MarksDamaged(f"The marks file {path} {problem}.", hint=_HINT, path=str(path))
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -108,6 +111,17 @@ def _read(path: Path) -> dict[str, Any]:
             hint="Use the release of hermes-state that wrote it.",
             path=str(path),
         )
+    for key, marks in sessions.items():
+        for mark in _MARKS:
+            if not isinstance(marks.get(mark, False), bool):
+                raise MarksDamaged(
+                    f"The marks file {path} says {json.dumps(marks[mark])[:40]} for {mark!r} of session {key!r}; "
+                    "that is neither true nor false.",
+                    hint=f"Write true or false there, without quotes. {_HINT}",
+                    path=str(path),
+                    session_id=key,
+                    mark=mark,
+                )
     return dict(document)
 
 

@@ -44,8 +44,11 @@ class Plan:
 
 
 def confirm(plan: Plan, *, yes: bool, question: str, quiet: bool = False) -> bool:
-    """Show the plan on stderr and ask. True when the work may go on; `quiet` (for --json) leaves the plan out."""
-    if not quiet or not yes:
+    """Show the plan on stderr and ask. True when the work may go on.
+
+    `quiet` (for --json) shows it only to somebody who answers: otherwise stderr is the one object of the refusal.
+    """
+    if not quiet or (not yes and sys.stdin.isatty()):
         plan.show(sys.stderr)
     return yes or ask(question)
 

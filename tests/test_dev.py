@@ -39,8 +39,11 @@ def test_dev_alone_lists_its_verbs(dev: ModuleType) -> None:
     assert (shown.returncode, listed) == (0, [*dev.VERBS, *dev.CAMPAIGN_VERBS])
 
 
-def test_an_unknown_verb_is_a_usage_error() -> None:
-    assert subprocess.run([sys.executable, PROJECT / "dev", "nothing"], capture_output=True, timeout=60).returncode == 2
+def test_an_unknown_verb_is_a_usage_error_that_says_so() -> None:
+    ran = subprocess.run([sys.executable, PROJECT / "dev", "nosuch"], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (
+        2, "", "./dev: there is no verb 'nosuch'; ./dev help lists them.\n"
+    )
 
 
 def test_ci_runs_only_what_a_contributor_can_run(dev: ModuleType) -> None:

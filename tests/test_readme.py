@@ -23,7 +23,7 @@ README = PROJECT / "README.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CAPTURED = 1_795_953_600.0  # 2026-11-29 12:00 UTC
 # Commands of a shell that the other tests and ./dev itself run.
-NOT_RUN_HERE = ("git", "pip", "pipx", "uv", "cd", "python", "python3")
+NOT_RUN_HERE = ("git", "pip", "pipx", "uv", "cd", "source", "python", "python3")
 
 
 class Shown(NamedTuple):
@@ -98,11 +98,15 @@ def test_every_command_prints_what_the_readme_shows(run_cli, store_copy, fake_cl
 
 
 @pytest.mark.slow
-def test_every_python_block_runs(child, store_copy) -> None:
+def test_every_python_block_runs_with_and_without_a_named_home(
+    child, store_copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HERMES_HOME", raising=False)
     home = store_copy("0.19.0").parent
-    for number, body in enumerate(blocks("python")):
-        child(body, env={"HERMES_HOME": str(home), "HOME": str(home.parent)}).finish()
-        assert number < 20
+    (home.parent / ".hermes").symlink_to(home)
+    for body in blocks("python"):
+        for named in ({"HERMES_HOME": str(home)}, {}):
+            child(body, env={"HOME": str(home.parent), **named}).finish()
 
 
 def test_every_file_that_the_readme_links_to_exists() -> None:

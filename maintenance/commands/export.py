@@ -11,6 +11,7 @@ import click
 
 from hermes_state.errors import InvalidInput
 from maintenance.context import Context, store_options
+from maintenance.output.streams import stdout_is_closed
 from maintenance.selection import Filters, filter_options
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def _target(ctx: Context, output: str | None, option: str | None, form: Format, 
         raise InvalidInput("--format sqlite needs a file.", hint="Name one as OUTPUT.", option="OUTPUT")
     if target == "-" and ctx.json:
         raise InvalidInput("--json and OUTPUT - would both use standard output.", option="--json")
+    if target == "-" and not dry_run and stdout_is_closed():
+        raise InvalidInput("OUTPUT is - and standard output is closed.", hint="Name a file.", option="OUTPUT")
     return target
 
 
@@ -166,9 +169,11 @@ def _report(
     dry_run: bool,
 ) -> None:
     from maintenance.output.documents import print_json
-    from maintenance.output.text import human_bytes, plural
+    from maintenance.output.text import human_bytes, plural, safe_text
+    from maintenance.reading.stale import stale_documents, stale_holders, stale_warning
 
     tally = source.tally
+    stale = stale_holders(ctx.db)
     if ctx.json:
         print_json(
             {
@@ -181,6 +186,7 @@ def _report(
                 "archived_left_out": chosen.archived_left_out,
                 "missing": tally.missing,
                 "redacted": source.redactor.count,
+                "stale_holders": stale_documents(stale),
                 "files": [{"path": item.path, "bytes": item.bytes, "sha256": item.sha256} for item in files],
             }
         )
@@ -202,3 +208,5 @@ def _report(
     for count, noun, what in notes:
         if count:
             click.echo(f"{plural(count, noun)} {what}.", err=True)
+    if stale:
+        click.echo(safe_text(f"Warning: {stale_warning(stale, 'the export')}"), err=True)

@@ -10,22 +10,20 @@ that is run while everything hangs must take no lock at all.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.errors import StateError
-from lockowners import Holder, LockOwner, LockOwnersError, LockReport, Process, Scan, Watcher, holders, started_at
+from lockowners import Holder, LockOwner, LockOwnersError, LockReport, Scan, Watcher, holders
 from maintenance.context import Context, store_options
 from maintenance.gate import how_to_stop, not_visible_lines
 from maintenance.output.documents import print_json
+from maintenance.output.processes import Start, process_document, start_of
 from maintenance.output.tables import Column, print_table
-from maintenance.output.text import human_time, rfc3339, safe_text
-
-# When a process started, in seconds since 1970, or None.
-Start = Callable[[Process], float | None]
+from maintenance.output.text import human_time, safe_text
 
 CLEAR = "\x1b[2J\x1b[H"
 
@@ -79,11 +77,6 @@ def _looks(watcher: Watcher, ctx: Context, looks: int | None, interval: float) -
         if looks is not None and done >= looks:
             return
         clock.sleep(interval)
-
-
-def start_of(process: Process) -> float | None:
-    """When a process of this machine started."""
-    return started_at(process.start_ticks)
 
 
 def show(report: LockReport, scan: Scan, *, clock: Clock = SYSTEM, start: Start = start_of) -> None:
@@ -173,28 +166,15 @@ def _owner(owner: LockOwner, start: Start) -> dict[str, Any]:
         "slot": owner.slot,
         "seen_held_seconds": owner.age_seconds or None,
         "stale": owner.stale,
-        "process": None if process is None else _process(process, start),
+        "process": None if process is None else process_document(process, start),
     }
 
 
 def _holder(holder: Holder, start: Start) -> dict[str, Any]:
     return {
-        "process": _process(holder.process, start),
+        "process": process_document(holder.process, start),
         "via": sorted(holder.via),
         "files": [{"kind": file.kind, "deleted": file.deleted} for file in holder.files],
         "stale": holder.stale,
         "how_to_stop": how_to_stop(holder.process),
-    }
-
-
-def _process(process: Process, start: Start) -> dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "start_ticks": process.start_ticks,
-        "started_at": rfc3339(start(process)),
-        "user": process.user,
-        "uid": process.uid,
-        "role": process.role,
-        "command": process.command,
-        "container": process.container,
     }

@@ -74,7 +74,7 @@ def command(
 ) -> None:
     # Imported here so that `--help` and a usage error cost no engine.
     from maintenance.space.optimize import make_plan, optimize
-    from maintenance.space.optimize_online import optimize_forced, optimize_online
+    from maintenance.space.optimize_online import make_forced_plan, optimize_forced, optimize_online
     from maintenance.space.optimize_plan import Choices
 
     if online and (force or via_copy or reclaim == "always"):
@@ -82,11 +82,18 @@ def command(
             "--online never rewrites the file, so it cannot be combined with --force, --via-copy or --reclaim always.",
             hint="Leave --online away and stop the holders, or leave the other option away.",
         )
+    if force and reclaim == "never":
+        raise InvalidInput(
+            "--force only returns free pages beside holders, so it cannot be combined with --reclaim never.",
+            hint="Leave one of them away.",
+        )
     choices = Choices(
         reclaim=reclaim, above_percent=above, method="copy" if via_copy else "vacuum", quick=quick
     )
     if dry_run:
-        make_plan(ctx, choices, _scan(ctx)).shown(online=online).answer(as_json=ctx.json)
+        scan = _scan(ctx)
+        plan = make_forced_plan(ctx, scan) if force and scan.holders else make_plan(ctx, choices, scan)
+        plan.shown(online=online).answer(as_json=ctx.json)
         return
     run = optimize_online if online else optimize_forced if force else optimize
     report = run(ctx, choices, announce=lambda plan: _announce(ctx, plan, online=online))

@@ -11,6 +11,7 @@ from maintenance.context import Context, store_options
 
 if TYPE_CHECKING:
     from maintenance.space.optimize import OptimizeReport
+    from maintenance.space.optimize_plan import OptimizePlan
     from maintenance.space.storage.flow import StorageReport
     from maintenance.space.storage.plan import Switch
 
@@ -53,16 +54,25 @@ def command(
 ) -> int:
     # Imported here so that `--help` and a usage error cost no engine.
     from lockowners import holders
-    from maintenance.output.documents import print_json
     from maintenance.plan import confirm
     from maintenance.space.optimize import require_alone
+    from maintenance.space.optimize_online import make_forced_plan
     from maintenance.space.storage.flow import VERB, already_done, make_plan, optimize_storage
     from maintenance.space.storage.plan import StorageChoices
 
     choices = StorageChoices(trigram=trigram, vacuum=not no_vacuum, rebuild=rebuild)
+    scan = holders(ctx.db) if dry_run else None
+    if dry_run and force and scan is not None and scan.holders:
+        make_forced_plan(ctx, scan).shown(online=False).answer(as_json=ctx.json)
+        return 0
+    if force and not dry_run:
+        beside = _vacuum_beside_holders(ctx)
+        if beside is not None:
+            _print_report(ctx, beside)
+            return 0
     if not dry_run and not force and not already_done(ctx, choices):
         require_alone(ctx, VERB)
-    plan = make_plan(ctx, choices, holders(ctx.db) if dry_run else None)
+    plan = make_plan(ctx, choices, scan)
     shown = plan.shown()
     if dry_run:
         shown.answer(as_json=ctx.json)
@@ -75,21 +85,33 @@ def command(
             return 1
     elif not ctx.json and not plan.nothing_to_do:
         shown.show(sys.stderr)
-    report = _vacuum_beside_holders(ctx) if force else None
-    if report is None:
-        report = optimize_storage(ctx, plan)
+    _print_report(ctx, optimize_storage(ctx, plan))
+    return 0
+
+
+def _print_report(ctx: Context, report: StorageReport | OptimizeReport) -> None:
+    from maintenance.output.documents import print_json
+
     if ctx.json:
         print_json({"dry_run": False} | report.document())
-        return 0
+        return
     for line in report.lines():
         click.echo(line)
     for warning in report.warnings:
         click.echo(f"Warning: {warning}", err=True)
-    return 0
 
 
-def _vacuum_beside_holders(ctx: Context) -> StorageReport | OptimizeReport | None:
+def _vacuum_beside_holders(ctx: Context) -> OptimizeReport | None:
+    from dataclasses import replace
+
     from maintenance.space.optimize_online import vacuum_beside_holders
     from maintenance.space.storage.flow import VERB
 
-    return vacuum_beside_holders(ctx, VERB, announce=lambda _plan: None)
+    def announce(plan: OptimizePlan) -> None:
+        if not ctx.json:
+            plan.shown(online=False).show(sys.stderr)
+
+    report = vacuum_beside_holders(ctx, VERB, announce=announce)
+    if report is None:
+        return None
+    return replace(report, warnings=(*report.warnings, "Nothing was converted."))

@@ -27,8 +27,8 @@ written to the ledger beside the store before it happens.
 Lock: SQLite's exclusive lock for the whole run; the plan says for about how long. Refused while other processes hold
 the store, with their names. With --online no exclusive lock: transactions of at most 200 rows with rests between them.
 
-Where free pages may be returned, every page is checked before the lock (about 1 s a GB when cached); damage stops the
-run before anything is deleted. Beside Litestream the WAL is copied into the file and not emptied.
+Every page is checked before the lock (about 1 s a GB when cached), with --online too; damage stops the run before
+anything is deleted. Beside Litestream the WAL is copied into the file and not emptied.
 
 Left alone: pinned sessions, sessions that nothing ended (archive hides those), sessions that a turn lease, a
 compression lock or the runtime ledger guards, and tables of other programs. An interrupted run loses nothing; the same

@@ -10,7 +10,7 @@ Not for: printing (`report`). Stopping at the first problem was rejected: a pers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hermes_state.clock import Clock
@@ -19,7 +19,17 @@ from hermes_state.errors import NotFound, StateError
 from lockowners import LockOwnersError, LockReport, Watcher, holders
 from maintenance.doctor import rows, surroundings
 from maintenance.doctor.deep import deep_findings, index_content_findings
-from maintenance.doctor.findings import SKIPPED, Finding, Severity, exit_code, next_command, verdict
+from maintenance.doctor.findings import (
+    NOT_UTF8,
+    SKIPPED,
+    Finding,
+    Severity,
+    copy_command,
+    exit_code,
+    is_bad_text,
+    next_command,
+    verdict,
+)
 from maintenance.doctor.identity import identity_findings, refused_finding
 from maintenance.doctor.pages import page_findings
 from maintenance.doctor.processes import holder_findings, own_budget_finding, split_findings
@@ -31,6 +41,10 @@ from maintenance.space.sizes import ObjectSize, by_object, sizes
 
 PROC = Path("/proc")
 LARGE_BYTES = 1_000_000_000
+DAMAGED = 65
+# Findings that say that a check could not be made, and the result codes for pages that are not those of a search index.
+NOT_CHECKED = frozenset({"not_checked", "foreign_keys_not_checked"})
+CANONICAL_DAMAGE = frozenset({11, 523, 779})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +126,11 @@ def examine(
             inner, objects = _content_findings(path, pages, options, clock, say)
             found += inner
     except StateError as problem:
-        found.append(refused_finding(path, problem))
+        bad_text = is_bad_text(problem)
+        found.append(_unchecked("the content", path, problem) if bad_text else refused_finding(path, problem))
+    except UnicodeDecodeError as problem:
+        found.append(_unchecked("the content", path, problem))
+    found = with_met_damage(found, path)
     found += who
     found.append(surroundings.file_system_finding(path, mode, proc_root=proc_root))
     found.append(surroundings.script_finding())
@@ -152,7 +170,7 @@ def _content_findings(
             found += _guarded("search indexes on a copy", path, lambda: deep_findings(modules))
         if not options.quick:
             bar.restart(None, "checking foreign keys")
-            found += rows.foreign_key_findings(modules)
+            found += _guarded("foreign keys", path, lambda: rows.foreign_key_findings(modules))
         found += _guarded("free pages", path, lambda: [rows.space_finding(modules, sizes(modules))])
         if options.sizes:
             if size >= LARGE_BYTES:
@@ -192,9 +210,16 @@ def _not_comparable(finding: Finding) -> Finding:
 
 
 def _unchecked(what: str, path: Path, problem: StateError | UnicodeDecodeError) -> Finding:
-    if isinstance(problem, UnicodeDecodeError):
-        sentence = f"The check of {what} could not be made: the schema holds text that is not UTF-8."
-        return Finding(code="not_checked", severity=Severity.WARNING, object=str(path), sentence=sentence)
+    """A check that could not be made; one that met damage is damage, whatever the page check says of the rest."""
+    if is_bad_text(problem) or isinstance(problem, UnicodeDecodeError):
+        return Finding(
+            code="schema_damaged",
+            severity=Severity.DAMAGE,
+            object="sqlite_schema",
+            sentence=f"The check of {what} could not be made: {NOT_UTF8}.",
+            facts={"what": what},
+            next_command=copy_command(path),
+        )
     return Finding(
         code="not_checked",
         severity=Severity.WARNING,
@@ -202,6 +227,18 @@ def _unchecked(what: str, path: Path, problem: StateError | UnicodeDecodeError) 
         sentence=f"The check of {what} could not be made. {problem.message}",
         facts={"what": what, "sqlite_code": problem.sqlite_code, "sqlite_extended": problem.sqlite_extended},
     )
+
+
+def with_met_damage(found: list[Finding], path: Path) -> list[Finding]:
+    """The same findings; a check that damage stopped is damage itself where nothing else says what is hit."""
+    if exit_code(found) == DAMAGED:
+        return found
+    return [
+        replace(finding, severity=Severity.DAMAGE, next_command=copy_command(path))
+        if finding.code in NOT_CHECKED and finding.facts.get("sqlite_extended") in CANONICAL_DAMAGE
+        else finding
+        for finding in found
+    ]
 
 
 def _look(watcher: Watcher, store: ReadStore) -> LockReport:

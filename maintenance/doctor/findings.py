@@ -16,7 +16,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from hermes_state.errors import StateError
+from hermes_state.errors import Corrupt, StateError
 
 # The code of the note that the checks of pages, foreign keys and search indexes were left out.
 SKIPPED = "skipped"
@@ -106,8 +106,17 @@ def _rank(finding: Finding) -> tuple[bool, int, bool]:
 
 
 def is_damage(error: StateError) -> bool:
-    """SQLITE_CORRUPT in any form; any other failure says nothing about what the file holds."""
-    return error.sqlite_code == 11
+    """SQLITE_CORRUPT in any form, or bad text; any other failure says nothing about what the file holds."""
+    return error.sqlite_code == 11 or isinstance(error, Corrupt)
+
+
+# What a check meets in a file whose names or texts are not UTF-8: from the engine, or from what runs beside it.
+NOT_UTF8 = "it holds text that is not UTF-8"
+
+
+def is_bad_text(error: Exception) -> bool:
+    """Whether a check met text that is not UTF-8; SQLite itself does not mind it and gives no code."""
+    return isinstance(error, UnicodeDecodeError) or (isinstance(error, Corrupt) and error.sqlite_code is None)
 
 
 def command(verb: str, path: Path, *more: str) -> str:

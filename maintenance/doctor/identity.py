@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hermes_state.engine import is_open
-from hermes_state.errors import Corrupt, NotAStore, StateError
+from hermes_state.errors import Corrupt, MarksDamaged, NotAStore, StateError
 from maintenance.doctor.findings import Finding, Severity, command, copy_command
-from maintenance.output.text import plural
+from maintenance.marks import marks_path, read_marks
+from maintenance.output.text import human_bytes, plural, rfc3339
+from maintenance.space.reclaim import leftover_copies
 
 HEADER_BYTES = 100
 MAGIC = b"SQLite format 3\x00"
@@ -23,8 +25,8 @@ MAGIC = b"SQLite format 3\x00"
 
 def identity_findings(path: Path) -> list[Finding]:
     """What `os.lstat` says about the file and its folder."""
-    found = [*_beside(path)]
     state = path.stat()
+    found = [*_beside(path), *_links(path, state)]
     if path.is_symlink():
         found.append(
             Finding(
@@ -59,6 +61,22 @@ def identity_findings(path: Path) -> list[Finding]:
             )
         )
     return found
+
+
+def _links(path: Path, state: os.stat_result) -> list[Finding]:
+    """Several names of one file: SQLite finds the WAL by the name that was opened, so each name gets one of its own."""
+    if state.st_nlink < 2:
+        return []
+    sentence = (
+        f"The file has {state.st_nlink} names (hard links), and each of them gets a WAL of its own: programs that use "
+        "different names damage the store. Stop them, remove the other names, and copy the store instead of linking it."
+    )
+    return [
+        Finding(
+            code="several_names", severity=Severity.WARNING, object=str(path), sentence=sentence,
+            facts={"names": state.st_nlink, "device": state.st_dev, "inode": state.st_ino},
+        )
+    ]
 
 
 def refused_finding(path: Path, problem: StateError) -> Finding:
@@ -158,4 +176,36 @@ def _beside(path: Path) -> list[Finding]:
                 facts={"unfinished": [str(folder) for folder in cut]},
             )
         )
+    return [*found, *_copies_left(path), *_marks(path)]
+
+
+def _copies_left(path: Path) -> list[Finding]:
+    """Compact copies: nothing reads them again, but one that is being made looks the same."""
+    found = []
+    for copy in leftover_copies(Path(os.path.realpath(path))):
+        try:
+            state = copy.stat()
+        except FileNotFoundError:
+            continue  # it was in use, and its optimize has ended
+        sentence = (
+            f"{copy.name} is a compact copy ({human_bytes(state.st_size)}, from {rfc3339(state.st_mtime)}) that an "
+            "interrupted `sessions optimize --via-copy` left. Nothing uses it again; delete it when no optimize runs."
+        )
+        facts = {"bytes": state.st_size, "modified_at": rfc3339(state.st_mtime)}
+        found.append(
+            Finding(
+                code="compact_copy_left", severity=Severity.INFO, object=str(copy), sentence=sentence, facts=facts
+            )
+        )
     return found
+
+
+def _marks(path: Path) -> list[Finding]:
+    try:
+        read_marks(path)
+    except MarksDamaged as problem:
+        sentence = f"{problem.message} Every command that filters sessions is refused meanwhile. {problem.hint}"
+        return [
+            Finding(code="marks_damaged", severity=Severity.WARNING, object=str(marks_path(path)), sentence=sentence)
+        ]
+    return []

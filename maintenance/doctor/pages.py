@@ -14,7 +14,15 @@ from dataclasses import dataclass
 
 from hermes_state.engine import Reader
 from hermes_state.errors import StateError
-from maintenance.doctor.findings import Finding, Severity, copy_command, is_damage, rows_command
+from maintenance.doctor.findings import (
+    NOT_UTF8,
+    Finding,
+    Severity,
+    copy_command,
+    is_bad_text,
+    is_damage,
+    rows_command,
+)
 from maintenance.doctor.salvageable import Readable, readable_rows
 from maintenance.output.text import plural
 from maintenance.quoting import literal, quoted
@@ -104,13 +112,15 @@ def _table_findings(pages: Reader, modules: Reader, table: str, trees: list[Tree
     """What is wrong with one table and its indexes; nothing when it is whole."""
     try:
         return _located(pages, modules, table, trees)
-    except UnicodeDecodeError:
+    except (StateError, UnicodeDecodeError) as error:
+        if not is_bad_text(error):
+            raise
         return [
             Finding(
                 code="schema_damaged",
                 severity=Severity.DAMAGE,
                 object=table,
-                sentence=f"The definition of {table} in the schema is damaged: it holds text that is not UTF-8.",
+                sentence=f"The definition of {table} in the schema is damaged: {NOT_UTF8}.",
                 facts={"table": table},
                 next_command=copy_command(pages.path),
             )
@@ -193,9 +203,9 @@ def _quick_check(reader: Reader, sql: str) -> tuple[list[str], StateError | None
     except StateError as error:
         if error.retryable:
             raise  # a lock that was not obtained says nothing about the pages
-        return [], error
+        return ([NOT_UTF8], None) if is_bad_text(error) else ([], error)
     except UnicodeDecodeError:
-        return ["a line that is not UTF-8"], None  # names in a damaged schema
+        return [NOT_UTF8], None  # names in a damaged schema
     return ([] if said == ["ok"] else said), None
 
 
@@ -224,6 +234,8 @@ def _can_be_scanned(reader: Reader, tree: Tree) -> bool:
             for _row in reader.iterate(f"SELECT 1 FROM {table} INDEXED BY {quoted(tree.name)}"):
                 pass
     except StateError as error:
+        if is_bad_text(error):
+            raise
         return not is_damage(error)
     return True
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 from hermes_state.engine import Reader
 from hermes_state.errors import StateError
-from maintenance.doctor.findings import Finding, Severity, command
+from maintenance.doctor.findings import Finding, Severity, command, is_bad_text
 from maintenance.output.text import human_bytes, plural
 from maintenance.space.sizes import Sizes
 
@@ -26,6 +26,8 @@ def foreign_key_findings(reader: Reader) -> list[Finding]:
         for table, _rowid, parent, _key in reader.iterate("PRAGMA foreign_key_check"):
             dangling[(str(table), str(parent))] += 1
     except StateError as error:
+        if is_bad_text(error):
+            raise  # the caller says so, as for every other check
         sentence = f"Foreign keys could not be checked: SQLite failed with code {error.sqlite_extended}."
         return [
             Finding(

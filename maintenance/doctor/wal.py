@@ -44,7 +44,7 @@ def wal_findings(store: ReadStore, owners: Callable[[], LockReport]) -> list[Fin
             f"{'was' if store.recovered_frames == 1 else 'were'} in use: its index was rebuilt, as after a crash."
         )
         found.append(_note("wal_index_rebuilt", store, sentence, {"frames": store.recovered_frames}))
-    found.extend(_end_findings(store, state, owners))
+    found.extend(end_findings(store, owners))
     return found
 
 
@@ -117,13 +117,16 @@ def _named(owner: LockOwner) -> str:
 # --- the end of the WAL ------------------------------------------------------------------------------------------
 
 
-def _end_findings(store: ReadStore, state: WalState, owners: Callable[[], LockReport]) -> list[Finding]:
-    """Whether committed frames stand behind a place that SQLite does not read past."""
-    wal = store.descriptors.wal
-    if wal is None or state.wal_bytes <= HEADER_BYTES:
+def end_findings(store: ReadStore, owners: Callable[[], LockReport]) -> list[Finding]:
+    """Whether committed frames stand behind a place that SQLite does not read past; the gate asks this before writes.
+
+    `owners` is only called when something looks wrong.
+    """
+    state, wal = store.wal_state(), store.descriptors.wal
+    if state is None or wal is None or state.wal_bytes <= HEADER_BYTES:
         return []
     header = os.pread(wal, HEADER_BYTES, 0)
-    order = MAGICS.get(int.from_bytes(header[:4], "big"))
+    order = _byte_order(header)
     if order is None:
         if not _undisturbed(store, state, owners):
             return []
@@ -132,9 +135,21 @@ def _end_findings(store: ReadStore, state: WalState, owners: Callable[[], LockRe
             "rows may be in there. Copy both files before Hermes runs again."
         )
         return [_damage("wal_header_damaged", store, sentence, {"wal_bytes": state.wal_bytes})]
-    bad = _first_bad_frame(wal, state, header[16:24], order)
-    behind, commits = (0, 0) if bad is None else _frames_behind(wal, state, header[16:24], bad)
-    if bad is None or not commits or not _undisturbed(store, state, owners):
+    salt = header[16:24]
+    bad = _first_bad_frame(wal, state, salt, order)
+    if bad is None:
+        return []
+    behind, commits = _frames_from(wal, state, salt, bad + 1)
+    if not commits:
+        unfinished = bad - state.frames + _frames_from(wal, state, salt, bad, most=1)[0] + behind
+        if not unfinished or not _undisturbed(store, state, owners):
+            return []
+        sentence = (
+            f"{plural(unfinished, 'frame')} at the end of the WAL {'belongs' if unfinished == 1 else 'belong'} to no "
+            "complete commit; SQLite does not read them."
+        )
+        return [_note("wal_unfinished", store, sentence, {"frames": unfinished})]
+    if not _undisturbed(store, state, owners):
         return []
     sentence = (
         f"Frame {bad + 1:,} of the WAL is damaged, so SQLite stops before it; {plural(commits, 'commit')} in "
@@ -142,6 +157,17 @@ def _end_findings(store: ReadStore, state: WalState, owners: Callable[[], LockRe
     )
     facts = {"first_bad_frame": bad + 1, "frames_behind": behind, "commits_behind": commits}
     return [_damage("wal_end_damaged", store, sentence, facts)]
+
+
+def _byte_order(header: bytes) -> str | None:
+    """How the checksums of this WAL are counted; None when SQLite would not take the header for one.
+
+    The checksum covers the page size and the salt, without which no frame is known as one of this WAL.
+    """
+    order = MAGICS.get(int.from_bytes(header[:4], "big"))
+    if order is None or len(header) < HEADER_BYTES:
+        return None
+    return order if _checksum(header[:24], 0, 0, order) == struct.unpack(">II", header[24:32]) else None
 
 
 def _first_bad_frame(wal: int, state: WalState, salt: bytes, order: str) -> int | None:
@@ -165,17 +191,19 @@ def _first_bad_frame(wal: int, state: WalState, salt: bytes, order: str) -> int 
     return None
 
 
-def _frames_behind(wal: int, state: WalState, salt: bytes, bad: int) -> tuple[int, int]:
-    """Frames of this generation behind the frame `bad`, and how many of them end a commit."""
+def _frames_from(
+    wal: int, state: WalState, salt: bytes, start: int, *, most: int = MOST_FRAMES_READ
+) -> tuple[int, int]:
+    """Frames of this generation from number `start` on, and how many of them end a commit."""
     size = FRAME_HEADER_BYTES + state.page_size
-    behind = commits = 0
+    found = commits = 0
     last = (state.wal_bytes - HEADER_BYTES) // size
-    for number in range(bad + 1, min(last, bad + MOST_FRAMES_READ)):
+    for number in range(start, min(last, start + most)):
         head = os.pread(wal, FRAME_HEADER_BYTES, HEADER_BYTES + number * size)
         if len(head) == FRAME_HEADER_BYTES and head[8:16] == salt:
-            behind += 1
+            found += 1
             commits += head[4:8] != NO_COMMIT
-    return behind, commits
+    return found, commits
 
 
 def _checksum(data: bytes, first: int, second: int, order: str) -> tuple[int, int]:

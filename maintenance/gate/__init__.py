@@ -11,7 +11,7 @@ A check at the top of each command was rejected: the fifteenth command forgets i
 from __future__ import annotations
 
 from maintenance.gate.advice import holder_line, holder_lines, how_to_stop, not_visible_lines
-from maintenance.gate.doors import exclusive, online, preflight, reading
+from maintenance.gate.doors import exclusive, online, preflight, readable_wal, reading
 from maintenance.gate.hold import expected_hold_seconds, hold_lines
 from maintenance.gate.opened import Alone, Forced, Online, VacuumOnly
 
@@ -29,5 +29,6 @@ __all__ = [
     "not_visible_lines",
     "online",
     "preflight",
+    "readable_wal",
     "reading",
 ]

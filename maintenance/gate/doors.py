@@ -1,7 +1,8 @@
 """The three ways to get a store: reading, online, exclusive.
 
-Invariant of `exclusive`, in this order: a scan that finds no holder; SQLite's exclusive lock; a second scan under the
-lock and the verdict of `lockowners`; the caller's work; the lock is released by closing. Nobody can come in between
+Invariant of `exclusive`, in this order: a scan that finds no holder; a WAL that SQLite reads to its end; SQLite's
+exclusive lock; a second scan under the lock and the verdict of `lockowners`; the caller's work; the lock is released by
+closing. `online` asks for the same WAL: a damaged one is overwritten by whoever writes next. Nobody can come in between
 the second scan and the work, because SQLite keeps every other opener out. In rollback mode the exclusive lock is
 granted beside an idle holder, and only the scan sees that one: the second scan is what refuses.
 
@@ -21,7 +22,8 @@ from hermes_state.engine import NulRule, ReadStore, Store, open_exclusive, open_
 from hermes_state.errors import LockTimeout, NotFound, StateError, StoreHeld
 from maintenance.gate import refusals
 from maintenance.gate.opened import Alone, Forced, Online, VacuumOnly
-from maintenance.gate.rows import GateRow, require_exclusive, require_online
+from maintenance.gate.rows import GateRow, require_exclusive, require_online, row_of
+from maintenance.gate.wal_end import require_readable_wal
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -59,6 +61,7 @@ def online(
     require_file(ctx.db)
     scan = (scanner or look)(ctx.db)
     refuse_split(ctx, row, scan)
+    require_readable_wal(ctx, row, busy_seconds=deadline_seconds)
     with open_write(
         ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock
     ) as store:
@@ -73,7 +76,13 @@ def preflight(ctx: Context, verb: str, *, beside: bool, scanner: Scanner | None 
     refuse_split(ctx, row, scan)
     if scan.holders and not beside:
         raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
+    require_readable_wal(ctx, row, busy_seconds=LOCK_DEADLINE_SECONDS)
     return scan
+
+
+def readable_wal(ctx: Context, verb: str) -> None:
+    """Refuse as the doors would when the WAL holds commits that cannot be seen, for a plan that opens no door."""
+    require_readable_wal(ctx, row_of(verb), busy_seconds=LOCK_DEADLINE_SECONDS)
 
 
 @overload
@@ -144,6 +153,7 @@ def _exclusive(
     refuse_split(ctx, row, scan)
     if scan.holders and not force:
         raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
+    require_readable_wal(ctx, row, busy_seconds=deadline_seconds)
     with ExitStack() as stack:
         opened = alone_or_refusal(
             ctx,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any, TextIO
 
 from hermes_state.errors import StateError
@@ -21,18 +22,12 @@ USAGE_CODE = "usage"
 
 def print_problem(error: BaseException, *, as_json: bool, out: TextIO | None = None) -> int:
     """Write `error` to stderr and give the exit status it stands for."""
-    stream = out or sys.stderr
     record = describe(error)
     if as_json:
         from maintenance.output.documents import plain
 
-        stream.write(json.dumps({"error": plain(record)}, default=repr) + "\n")
-    else:
-        if "traceback" in record:
-            stream.write(record["traceback"])
-        for heading, key in (("Error", "message"), ("Why", "why"), ("Try", "try")):
-            _write(stream, heading, record[key])
-    return int(record["exit_code"])
+        return print_record(plain(record), as_json=True, out=out)
+    return print_record(record, as_json=False, out=out)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -61,14 +56,26 @@ def usage_problem(message: str, advice: str) -> dict[str, Any]:
     return record | {"try": advice, "exit_code": 2}
 
 
+def lost_output(error: OSError, *, work_done: bool) -> dict[str, Any]:
+    """The parts of a failure to write to standard output, apart from whether the work was done."""
+    reason = error.strerror or type(error).__name__
+    what = "The work was done; its report" if work_done else "The result"
+    record = _outside("os_error", f"{what} could not be written: {reason}.", "Standard output did not take it.")
+    repeat = "Run it again with another standard output"
+    return record | {"try": f"{repeat}; what is done already is not done twice." if work_done else f"{repeat}."}
+
+
 def print_record(record: dict[str, Any], *, as_json: bool, out: TextIO | None = None) -> int:
-    """Write what `usage_problem` gave."""
+    """Write the parts of an error, and give the exit status it stands for."""
     stream = out or sys.stderr
-    if as_json:
-        stream.write(json.dumps({"error": record}) + "\n")
-    else:
-        for heading, key in (("Error", "message"), ("Why", "why"), ("Try", "try")):
-            _write(stream, heading, record[key])
+    # A stderr that takes nothing leaves the exit status as the only word, so that must stay right.
+    with suppress(OSError):
+        if as_json:
+            stream.write(json.dumps({"error": record}, default=repr) + "\n")
+        else:
+            stream.write(record.get("traceback", ""))
+            for heading, key in (("Error", "message"), ("Why", "why"), ("Try", "try")):
+                _write(stream, heading, record[key])
     return int(record["exit_code"])
 
 

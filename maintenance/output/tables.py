@@ -1,7 +1,8 @@
 """Aligned tables with lower-case headings.
 
-Invariant: every column lines up, wide characters included, and a row is one line. On a terminal the columns that may
-shrink are cut so that a row fits; into a pipe nothing is cut.
+Invariant: every column lines up, wide characters included, and a row is one line. A column of free text has a widest
+width wherever it is printed, so that one damaged cell does not push the others away. On a terminal the columns that may
+shrink are cut further, so that a row fits; into a pipe they are not.
 
 Not for: programs (see `documents.py`). rich.table was rejected: importing it costs 28 ms, more than reading a page of
 sessions, and this page is all of it that a listing needs.
@@ -25,6 +26,7 @@ class Column(NamedTuple):
     name: str  # the heading
     right: bool = False  # numbers stand to the right
     shrinks: bool = False  # may be cut when a row does not fit the terminal
+    widest: int | None = None  # columns of the terminal that a cell may take anywhere; None for values of ours
 
 
 def print_table(
@@ -33,7 +35,7 @@ def print_table(
     """Write the rows under their headings. Cells go through `safe_text`; an empty table prints its headings only."""
     stream = out or sys.stdout
     heads = [column if isinstance(column, Column) else Column(column) for column in columns]
-    lines = [[safe_text(cell) for cell in row] for row in rows]
+    lines = [[safe_text(cell, head.widest) for head, cell in zip(heads, row, strict=True)] for row in rows]
     widths = [
         max([text_width(head.name), *(text_width(line[index]) for line in lines)]) for index, head in enumerate(heads)
     ]

@@ -22,13 +22,13 @@ def print_list(page: ListPage, clock: Clock) -> None:
     if page.entries:
         flagged = any(_flags(entry) for entry in page.entries)
         columns = [
-            Column("title", shrinks=True),
-            Column("preview", shrinks=True),
+            Column("title", shrinks=True, widest=40),
+            Column("preview", shrinks=True, widest=60),
             Column("last active"),
-            Column("source"),
+            Column("source", widest=24),
             Column("messages", right=True),
             *([Column("marks")] if flagged else []),
-            Column("id"),
+            Column("id", widest=120),
         ]
         print_table(columns, [_cells(entry, clock, flagged=flagged) for entry in page.entries])
         click.echo()
@@ -99,10 +99,10 @@ def _cells(entry: ListEntry, clock: Clock, *, flagged: bool) -> list[Any]:
     active = facts.last_activity_at
     recent = active is not None and 0 <= clock.now() - active < 7 * 86_400
     return [
-        (entry.title or NO_TITLE)[:200],
+        entry.title or NO_TITLE,
         entry.preview,
         human_age(active, clock) if recent else human_time(active, clock) if active is not None else "?",
-        facts.source[:40],
+        facts.source,
         facts.message_count,
         *([_flags(entry)] if flagged else []),
         facts.id,

@@ -28,8 +28,8 @@ def print_session(page: SessionPage, clock: Clock) -> None:
         click.echo()
         print_table(
             [
-                "model",
-                "task",
+                Column("model", widest=60),
+                Column("task", widest=40),
                 Column("calls", right=True),
                 Column("input", right=True),
                 Column("output", right=True),

@@ -19,7 +19,7 @@ def print_stats(stats: StoreStats, clock: Clock) -> None:
     """Tables by source and by object, then the figures of the file."""
     counts, sizes = stats.counts, stats.sizes
     print_table(
-        ["source", Column("sessions", right=True), Column("messages", right=True)],
+        [Column("source", widest=60), Column("sessions", right=True), Column("messages", right=True)],
         [[source, sessions, messages] for source, sessions, messages in counts.by_source],
     )
     click.echo()
@@ -50,7 +50,7 @@ def print_stats(stats: StoreStats, clock: Clock) -> None:
         return
     click.echo()
     print_table(
-        ["object", "kind", Column("size", right=True), Column("share", right=True)],
+        [Column("object", widest=60), "kind", Column("size", right=True), Column("share", right=True)],
         [[item.name, item.kind, human_bytes(item.bytes), f"{item.share:.1%}"] for item in stats.objects],
     )
 

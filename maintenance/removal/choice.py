@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.engine import NulRule
@@ -21,6 +21,7 @@ from maintenance.dialects.detect import dialect_of
 from maintenance.lineage import Forest, Unit, Units
 from maintenance.marks import Marks, read_marks
 from maintenance.reading.resolve import resolve_session
+from maintenance.removal.files import SessionFiles
 from maintenance.removal.nul_text import sessions_to_cut
 from maintenance.removal.recheck import Snapshot
 from maintenance.selection import Filters, prune_filters, removal_units, select
@@ -54,6 +55,8 @@ class Choice:
     messages: Mapping[str, int]
     # Bytes of their text.
     text_bytes: int
+    # Files beside the store that go with them.
+    files: int
     # Sessions of the whole store.
     total_sessions: int
     # Sessions that match and were not looked at further: archived ones, delegates of others, hidden ones.
@@ -158,6 +161,7 @@ def _choice(
     pinned_too: bool,
 ) -> Choice:
     ids = units.ids
+    files = SessionFiles(store.path, partial(dialect.ids_with_prefix, store))
     rows = {
         key: replace(row, facts=marked(row.facts, marks)) for key, row in dialect.sessions(store, ids).items()
     }
@@ -175,6 +179,7 @@ def _choice(
         ),
         messages=dialect.message_counts(store, ids),
         text_bytes=sum(dialect.message_bytes(store, ids).values()),
+        files=sum(len(files.of(key)) for key in ids),
         total_sessions=dialect.session_count(store),
         left_out=left_out,
         cut=sessions_to_cut(store, dialect, ids),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from maintenance.gate import hold_lines
 from maintenance.lineage import KeptUnit, Unit
-from maintenance.output.text import human_bytes, human_duration, human_time, plural, rfc3339
+from maintenance.output.text import human_bytes, human_time, plural, rfc3339
 from maintenance.plan import Plan
 from maintenance.removal.pacing import ONLINE_ROWS
 from maintenance.removal.rates import bytes_of_work
+from maintenance.removal.repeat import exact_duration, options_of
 from maintenance.selection.retention import OPEN
 from maintenance.space.reclaim import INCREMENTAL
 
@@ -50,6 +51,9 @@ def _what_goes(choice: Choice, clock: Clock, *, everything: bool) -> list[str]:
     )
     oldest, newest = _span(choice)
     lines.append(f"Last activity from {human_time(oldest, clock)} to {human_time(newest, clock)}.")
+    if choice.files:
+        verb = "goes" if choice.files == 1 else "go"
+        lines.append(f"{plural(choice.files, 'file')} of theirs beside the store {verb} too.")
     lines.append("")
     shown = choice.units.removable if everything else choice.units.removable[:SHOWN]
     lines += [line for unit in shown for line in _unit_lines(choice, unit, clock, everything=everything)]
@@ -96,10 +100,11 @@ def _what_stays(choice: Choice, *, everything: bool) -> list[str]:
         lines.append(f"{archived} left out; --include-archived takes them too.")
     idle = sum(one.reason == OPEN for one in kept)
     if idle:
-        lines.append(
-            f"{plural(idle, 'idle session')} never ended, so prune leaves {'it' if idle == 1 else 'them'}. "
-            f"To hide instead, which can be undone: hermes-state sessions archive --open{age_option(choice.filters)}"
-        )
+        said = f"{plural(idle, 'idle session')} never ended, so prune leaves {'it' if idle == 1 else 'them'}."
+        options = options_of(choice.filters) if choice.filters is not None else None
+        if options is not None:
+            said += f" To hide instead, which can be undone: hermes-state sessions archive --open{options}"
+        lines.append(said)
     return lines
 
 
@@ -110,7 +115,7 @@ def _because(kept: KeptUnit) -> str:
 
 
 def _how(choice: Choice, *, online: bool, reclaim: str, ledger: str) -> list[str]:
-    lines = []
+    lines = ["Every page is checked first, without a lock; damage stops the run before anything is deleted."]
     if online:
         lines.append(f"Beside other programs: at most {ONLINE_ROWS} rows a transaction, with rests between them.")
         if reclaim != "never" and choice.auto_vacuum != INCREMENTAL:
@@ -128,38 +133,21 @@ def words(filters: Filters) -> str:
     """The filters of a prune as a person would say them."""
     said = [] if filters.never_active else ["ended"]
     if filters.older_than is not None:
-        ages = [f"{source} {human_duration(age)}" for source, age in filters.older_than.by_source.items()]
+        ages = [f"{source} {exact_duration(age)}" for source, age in filters.older_than.by_source.items()]
         if filters.older_than.default is not None:
-            ages.insert(0, human_duration(filters.older_than.default))
+            ages.insert(0, exact_duration(filters.older_than.default))
         said.append(f"last activity longer ago than {', '.join(ages)}")
     for name, value in filters.facts().items():
         if name in ("before", "after"):
             said.append(f"last activity {'before' if name == 'before' else 'at or after'} {rfc3339(value)}")
         elif name == "newer_than":
-            said.append(f"last activity within {human_duration(value)}")
+            said.append(f"last activity within {exact_duration(value)}")
         elif name != "older_than" and not name.startswith("include_"):
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
             said.append(name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {shown}")
     said.append("archived ones too" if filters.include_archived else "not archived")
     said.append("pinned ones too" if filters.include_pinned else "not pinned")
     return "; ".join(said)
-
-
-def age_option(filters: Filters | None) -> str:
-    """The option that repeats the age of `filters`, or nothing."""
-    if filters is None or filters.older_than is None:
-        return ""
-    ages = [f"{source}={_age(age)}" for source, age in filters.older_than.by_source.items()]
-    if filters.older_than.default is not None:
-        ages.insert(0, _age(filters.older_than.default))
-    return f" --older-than {','.join(ages)}"
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds % length == 0:
-            return f"{int(seconds // length)}{unit}"
-    return f"{seconds:g}s"
 
 
 def plan_facts(choice: Choice, *, online: bool, reclaim: str) -> dict[str, Any]:
@@ -175,6 +163,7 @@ def plan_facts(choice: Choice, *, online: bool, reclaim: str) -> dict[str, Any]:
         "delegate_count": choice.delegates,
         "message_count": choice.message_count,
         "text_bytes": choice.text_bytes,
+        "files": choice.files,
         "oldest_activity_at": rfc3339(oldest),
         "newest_activity_at": rfc3339(newest),
         "store_session_count": choice.total_sessions,

@@ -1,8 +1,8 @@
 """Deleting units of sessions in bounded transactions, so that a kill at any moment leaves a sound store.
 
 Invariant, per transaction: its ledger line is on the disk before BEGIN; inside, every session of it is compared with
-the plan once more, and a unit that changed stays; rows of all tables and the search index (by the file's own triggers)
-go together; after COMMIT the marks and the files beside the store go.
+the plan once more, a unit that changed stays, and only what is still there is deleted and reported; rows of all tables
+and the search index (by the file's own triggers) go together; after COMMIT the marks and the files beside the store go.
 
 Order within a unit that is too large for one transaction: its messages first, oldest first, delegates before the
 conversation that they belong to; then, in one last transaction, the session rows of the whole unit with what is left.
@@ -45,8 +45,10 @@ class Removed:
 
     # Rows that went.
     counts: DeleteCounts = field(default_factory=DeleteCounts)
-    # Sessions that went, delegates included.
+    # Sessions that this run deleted, delegates included.
     ids: list[str] = field(default_factory=list)
+    # Sessions that something else had deleted when their turn came.
+    already_gone: dict[str, None] = field(default_factory=dict)
     # Units that stay after all, with the reason.
     kept: list[KeptUnit] = field(default_factory=list)
     # Units whose entries in a search index could not be found with the tokenizer in use.
@@ -116,6 +118,9 @@ class Remover:
         """Delete messages of a large unit until the rest fits one transaction; False when the unit stays after all."""
         for key in reversed(unit.ids):
             while rows.get(key, 0) > 0 and _size(unit, rows) > self._pace.rows:
+                if not self._present([key]):
+                    rows[key] = 0
+                    break
                 limit = min(self._pace.rows, rows[key])
                 self._record.before((key,), limit, note="messages first, the session follows")
                 try:
@@ -139,12 +144,18 @@ class Remover:
 
     def _delete(self, batch: Sequence[Unit], rows: Mapping[str, int]) -> None:
         """Delete whole units in one transaction; when a table of another program forbids one, the others still go."""
-        named = list(dict.fromkeys(key for unit in batch for key in unit.ids))
+        named = self._present(list(dict.fromkeys(key for unit in batch for key in unit.ids)))
+        if not named:
+            return
         self._record.before(named, sum(rows.get(key, 0) for key in named))
         try:
             with self._transaction() as tx:
                 wanted = self._still_wanted(tx, batch)
                 ids = list(dict.fromkeys(key for unit in wanted for key in unit.ids))
+                # Another run may have been first; what it took is its own to report.
+                here = self._dialect.sessions(tx, ids)
+                late = [key for key in named if key in ids and key not in here]
+                ids = [key for key in ids if key in here]
                 counts = self._dialect.delete_sessions(tx, ids) if ids else DeleteCounts()
         except (Refused, Corrupt) as problem:
             if isinstance(problem, Corrupt) and not of_search_index(problem):
@@ -158,6 +169,9 @@ class Remover:
             else:
                 self._keep(batch[0], batch[0].ids[0], problem.message)
             return
+        if late:
+            self._record.gone(late)
+            self._removed.already_gone.update(dict.fromkeys(late))
         self._removed.counts += counts
         self._removed.ids += ids
         forget_sessions(self._store.path, ids)
@@ -165,6 +179,12 @@ class Remover:
             self._removed.files += self._files.remove(key, self._removed.files_left)
         self._tell(counts.messages + counts.sessions)
         self._rest()
+
+    def _present(self, ids: Sequence[str]) -> list[str]:
+        """Those of `ids` that the store still has; what is gone needs no line in the ledger."""
+        here = self._dialect.sessions(self._store, ids)
+        self._removed.already_gone.update(dict.fromkeys(key for key in ids if key not in here))
+        return [key for key in ids if key in here]
 
     def _still_wanted(self, tx: Transaction, batch: Sequence[Unit]) -> list[Unit]:
         """The units of which no member changed since the plan; the others are noted as kept."""

@@ -1,8 +1,9 @@
 """What every deleting verb does between its options and its work: plan, refuse, ask, run, report.
 
-Invariant: the order. A dry run stops after the plan and is never refused. Holders refuse before the question, so nobody
-answers in vain; a sweep over more than half of the store needs a second, typed answer, and `--yes` alone is not one.
-When the work stops half way, what was done is said before the error.
+Invariant: the order. A dry run stops after the plan; no holder refuses it, but damage or a full disk that would stop
+the run is said. Holders refuse before the question, so nobody answers in vain; a sweep over more than half of the store
+needs a second, typed answer, and `--yes` alone is not one. When the work stops half way, what was
+done is said before the error.
 
 Not for: choosing or deleting.
 """
@@ -17,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_state.errors import Refused
-from maintenance.gate import preflight
+from maintenance.gate import preflight, readable_wal
 from maintenance.ledger import ledger_path
 from maintenance.output.documents import print_json
 from maintenance.output.text import human_bytes, plural, safe_text
 from maintenance.plan import Plan, ask, confirm
 from maintenance.removal.describe import kept_facts, make_plan
 from maintenance.removal.record import Record
-from maintenance.removal.sweep import SweepReport, sweep
+from maintenance.removal.room import require_room_to_delete
+from maintenance.removal.sweep import SweepReport, require_sound_pages, sweep
 from maintenance.space.litestream import WAL_KEPT
 
 if TYPE_CHECKING:
@@ -67,6 +69,10 @@ def run(ctx: Context, choice: Choice, manner: Manner) -> int:
     )
     if manner.dry_run:
         plan.answer(as_json=ctx.json)
+        if choice.ids:
+            readable_wal(ctx, manner.verb)
+            require_sound_pages(ctx)
+            require_room_to_delete(choice, beside=manner.online)
         return 0
     if not choice.ids:
         if ctx.json:
@@ -96,6 +102,7 @@ def run(ctx: Context, choice: Choice, manner: Manner) -> int:
 
 def _may_go_on(ctx: Context, choice: Choice, manner: Manner, plan: Plan) -> bool:
     preflight(ctx, manner.verb, beside=manner.online)
+    require_room_to_delete(choice, beside=manner.online)
     large = manner.sweeps and choice.is_large
     count = len(choice.ids)
     if large and manner.yes and not manner.allow_large:
@@ -154,6 +161,7 @@ def outcome_facts(
         "file_count": removed.files,
         "files_left": list(report.files_left),
         "sessions": list(removed.ids),
+        "already_gone": list(removed.already_gone),
         "kept": kept_facts([*choice.units.kept, *removed.kept]),
         "reclaim": report.decision.document() if report.decision else None,
         "sizes_before": choice.sizes.document(),
@@ -178,6 +186,8 @@ def _outcome_lines(ctx: Context, choice: Choice, manner: Manner, report: SweepRe
         kept = plural(removed.counts.detached, "session that came", "sessions that came")
         lines.append(f"Kept {kept} from them; the link to the parent is cleared.")
     lines += [f"Kept {one.unit.tip}: {one.reason}." for one in removed.kept]
+    if removed.already_gone:
+        lines.append(f"{plural(len(removed.already_gone), 'session')} had gone meanwhile: something else deleted them.")
     if report.settled.runs:
         lines.append(f"Closed {plural(report.settled.runs, 'interrupted run')} in the ledger.")
     if manner.sweeps and report.decision is not None and report.sizes is not None:

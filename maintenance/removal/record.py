@@ -1,9 +1,9 @@
 """The ledger lines of one run of a deleting verb.
 
 Invariant: before a transaction that deletes, a line with all its sessions is on the disk; so every delete that
-happened has a line, whatever is killed and when. A session that was named and stays after all gets a second line that
-says so. The last line of a run names no session; a run without one was interrupted, and its last delete may have
-happened or not: the store knows.
+happened has a line, whatever is killed and when. A session that was named and stays after all, or that something else
+deleted first, gets a second line that says so. The last line of a run names no session; a run without one was
+interrupted, and its last delete may have happened or not: the store knows.
 
 Not for: the file's format (`maintenance.ledger`). A closing line for each transaction was rejected: it doubles the
 syncs and tells nothing that the rows in the store do not.
@@ -53,6 +53,10 @@ class Record:
     def kept(self, sessions: Sequence[str], reason: str) -> None:
         """These were named by an earlier line and stay."""
         self._line(f"kept: {reason}", sessions, 0)
+
+    def gone(self, sessions: Sequence[str]) -> None:
+        """These were named by an earlier line; something else deleted them before this run could."""
+        self._line("not deleted by this run: already gone", sessions, 0)
 
     def close(self, outcome: str) -> None:
         """The run has ended."""

@@ -85,11 +85,10 @@ def sweep(
 ) -> None:
     """Delete what was chosen. Raises what the gate and the engine raise; `report` then says how far it came.
 
-    Where a rewrite may follow, all pages are checked first, without a lock; damage raises Corrupt before any delete.
+    All pages are checked first, without a lock; damage raises Corrupt before any delete. Deleting writes to pages of
+    the whole file, the free ones first: in a damaged file they may be somebody else's rows.
     """
-    if not beside and policy != "never":
-        verdict, report.sound = check(ctx, quick=True)
-        require_sound(ctx.db, verdict, when="before anything was deleted")
+    report.sound = require_sound_pages(ctx)
     removed = report.removed
     parts = deque((rule, units, False) for rule, units in choice.parts)
     first = True
@@ -108,6 +107,13 @@ def sweep(
         record.kept(unit.ids, UNREADABLE_INDEX)
         removed.kept.append(KeptUnit(unit=unit, session_id=unit.ids[0], reason=UNREADABLE_INDEX))
     record.close(f"finished: {plural(len(removed.ids), 'session')}, {plural(removed.counts.messages, 'message')}")
+
+
+def require_sound_pages(ctx: Context) -> Stamp:
+    """The state of the store whose pages were just found sound; Corrupt when they are not."""
+    verdict, checked = check(ctx, quick=True)
+    require_sound(ctx.db, verdict, when="before anything was deleted")
+    return checked
 
 
 class _Run:

@@ -15,6 +15,8 @@ from hermes_state.errors import InvalidInput
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", re.IGNORECASE | re.ASCII)
+# A bare number is days; one like this is more likely meant as a year.
+_YEAR = re.compile(r"(?:19|20|21)[0-9]{2}")
 # A thousand years; more is a typing mistake.
 _LONGEST_SECONDS = 1000 * 366 * 86400.0
 
@@ -79,6 +81,13 @@ def parse_age(text: str, now: float, option: str) -> float:
 def parse_moment(text: str, option: str, now: float) -> float:
     """Epoch seconds of a duration back from `now`, or of an ISO date or time (local time unless it says its offset)."""
     stripped = text.strip()
+    if _YEAR.fullmatch(stripped):
+        raise InvalidInput(
+            f"{option}: {stripped} may be a year or a number of days.",
+            hint=f"Write {stripped}-01-01 for the year's beginning, or {stripped}d for that many days ago.",
+            option=option,
+            value=text,
+        )
     if _DURATION.fullmatch(stripped):
         return now - parse_duration(stripped, option)
     try:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from hermes_state.clock import clock_from_environment
+from hermes_state.errors import InvalidInput
 from maintenance.selection.ages import parse_age, parse_age_limit, parse_moment
 from maintenance.selection.filters import Filters, directory
 
@@ -44,7 +45,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--after", metavar="TIME", help="Last activity at or after a date or time."),
     click.option("--source", "sources", multiple=True, metavar="NAME", help="cli, telegram, cron, ...; repeatable."),
-    *(click.option(f"--{name}", default="", metavar="TEXT", help=text) for name, text in _TEXTS.items()),
+    *(click.option(f"--{name}", metavar="TEXT", help=text) for name, text in _TEXTS.items()),
     *(
         click.option(f"--{end}-{name}", type=int, metavar="N", help=f"{word} this many {what}.")
         for name, what in _COUNTS.items()
@@ -84,9 +85,23 @@ def filter_options(command: Command) -> Command:
 def filters_from(options: dict[str, Any], now: float) -> Filters:
     """Filters of raw option values; InvalidInput names the option that cannot be used."""
     values = dict(options)
+    texts = {name: name.replace("-", "_") for name in _TEXTS}
+    for option, text in (
+        *(("source", source) for source in values["sources"]),
+        *((option, values[name]) for option, name in texts.items()),
+    ):
+        if text == "":
+            raise InvalidInput(
+                f"--{option} is empty, which filters nothing.",
+                hint="An unset shell variable does that. Give it a value, or leave the option away.",
+                option=f"--{option}",
+                value="",
+            )
+    values |= {name: values[name] or "" for name in texts.values()}
     older, newer = values.pop("older_than"), values.pop("newer_than")
     before, after = values.pop("before"), values.pop("after")
-    values["cwd"] = directory(values["cwd"]) if values["cwd"] else ""
+    if values["cwd"]:
+        values["cwd"] = directory(values["cwd"])
     return Filters(
         older_than=None if older is None else parse_age_limit(older, now),
         newer_than=None if newer is None else parse_age(newer, now, "--newer-than"),

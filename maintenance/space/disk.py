@@ -18,7 +18,7 @@ from pathlib import Path
 from hermes_state.errors import InsufficientSpace
 from maintenance.output.text import human_bytes
 
-# On top of every need: SQLite's own bookkeeping, and whoever else writes to the disk meanwhile.
+# On top of the need of a rewrite: SQLite's own bookkeeping, and whoever else writes to the disk meanwhile.
 MARGIN_BYTES = 16 * 1024 * 1024
 
 # Where SQLite puts temporary files, in its own order; the first that is a writable directory is used.
@@ -117,8 +117,10 @@ def _cgroup_room(cgroup_root: Path) -> int | None:
     return int(limit) - int(used) if limit.isdigit() and used.isdigit() else None
 
 
-def rooms(needs: list[Need], *, free: FreeBytes = free_bytes) -> tuple[Room, ...]:
-    """The needs, added up by file system."""
+def rooms(
+    needs: list[Need], *, free: FreeBytes = free_bytes, margin_bytes: int = MARGIN_BYTES
+) -> tuple[Room, ...]:
+    """The needs, added up by file system, with a margin on each."""
     by_device: dict[int, list[Need]] = {}
     for need in needs:
         if need.bytes > 0:
@@ -126,22 +128,23 @@ def rooms(needs: list[Need], *, free: FreeBytes = free_bytes) -> tuple[Room, ...
     return tuple(
         Room(
             directory=group[0].directory,
-            needed_bytes=sum(need.bytes for need in group) + MARGIN_BYTES,
+            needed_bytes=sum(need.bytes for need in group) + margin_bytes,
             free_bytes=free(group[0].directory),
         )
         for group in by_device.values()
     )
 
 
-def require_room(found: tuple[Room, ...], *, what: str) -> None:
-    """Refuse with the numbers when a file system is too full for the rewrite."""
+def require_room(found: tuple[Room, ...], *, what: str, instead: str = "") -> None:
+    """Refuse with the numbers when a file system is too full for it; `instead` says what needs less."""
     for room in found:
         if not room.enough:
             missing = room.needed_bytes - room.free_bytes
+            hint = f"Free {human_bytes(missing)} there, or move the store to a larger file system. {instead}"
             raise InsufficientSpace(
                 f"{what} needs {human_bytes(room.needed_bytes)} on the file system of {room.directory}, "
                 f"and {human_bytes(room.free_bytes)} are free. Nothing was changed.",
-                hint=f"Free {human_bytes(missing)} there, or move the store to a larger file system.",
+                hint=hint.rstrip(),
                 needed_bytes=room.needed_bytes,
                 free_bytes=room.free_bytes,
                 directory=str(room.directory),

@@ -139,6 +139,8 @@ class OptimizeReport:
         else:
             work = self.times.merge + self.times.reclaim + self.times.checkpoint
             first = f"Optimized {self.plan.path} in {work:.1f} s."
+            if self.mode == "forced":
+                first = f"Rewrote {self.plan.path} in place in {work:.1f} s, and did nothing else."
         lines = [
             first,
             f"Size: {human_bytes(before.file_bytes + before.wal_bytes)} before, "

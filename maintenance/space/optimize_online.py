@@ -28,13 +28,22 @@ from maintenance.space.optimize import (
     optimize,
     require_store,
 )
-from maintenance.space.optimize_plan import Choices, OptimizePlan
-from maintenance.space.reclaim import Decision, decide_online, in_steps, needs
+from maintenance.space.optimize_plan import LEFT_AS_THEY_ARE, Choices, OptimizePlan
+from maintenance.space.reclaim import decide_online, in_steps, needs
 from maintenance.space.sizes import sizes
 from maintenance.space.verify import Verdict, check, require_sound
 
 if TYPE_CHECKING:
+    from lockowners import Scan
     from maintenance.context import Context
+
+# Beside holders the file is rewritten whatever its share of free pages, so there must be room for it.
+FORCED = Choices(reclaim="always")
+
+
+def make_forced_plan(ctx: Context, scan: Scan) -> OptimizePlan:
+    """What `--force` would do beside these holders."""
+    return make_plan(ctx, FORCED, scan).beside_holders()
 
 
 def optimize_online(
@@ -73,7 +82,7 @@ def optimize_online(
         merged=merged,
         decision=decision,
         copy=None,
-        statistics="left as they are",
+        statistics=LEFT_AS_THEY_ARE,
         sizes=after_sizes,
         times=times,
         warnings=index_warnings(before, ctx),
@@ -94,7 +103,7 @@ def vacuum_beside_holders(
     with exclusive(ctx, verb, force=True) as opened:
         if not isinstance(opened, Forced):
             return None
-        plan = make_plan(ctx, Choices(reclaim="always"))
+        plan = make_forced_plan(ctx, opened.scan)
         before, _stamp = check(ctx, quick=True)
         require_sound(ctx.db, before, when="before anything was changed")
         report = _vacuum_only(ctx, opened, plan, before, announce)
@@ -122,14 +131,9 @@ def _vacuum_only(
         before=before,
         after=None,
         merged=tuple(left_alone(index, "other processes have the store open") for index in plan.indexes),
-        decision=Decision(
-            runs=True,
-            free_bytes=found.free_bytes,
-            free_share=found.free_share,
-            reason="rewritten in place beside other processes, as asked with --force",
-        ),
+        decision=plan.decision,
         copy=None,
-        statistics="left as they are",
+        statistics=plan.statistics,
         sizes=after_sizes,
         times=times,
         warnings=(opened.warning,),

@@ -8,11 +8,12 @@ Not for: promising the size after the merge, which frees pages of its own; the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maintenance.gate import hold_lines
+from maintenance.gate import expected_hold_seconds, hold_lines
+from maintenance.gate.hold import duration
 from maintenance.output.text import human_bytes
 from maintenance.plan import Plan
 from maintenance.space.disk import Need, Room, rooms
@@ -35,6 +36,9 @@ from maintenance.space.sizes import TRASH_PREFIX, Sizes, directory_of, pragma, s
 if TYPE_CHECKING:
     from hermes_state.engine import ReadStore, Store
     from lockowners import Scan
+
+FORCED_REASON = "rewritten in place beside other processes, as asked with --force"
+LEFT_AS_THEY_ARE = "left as they are"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,8 @@ class OptimizePlan:
     leftovers: tuple[Path, ...]
     # True when a conversion of the search indexes was begun and not finished.
     conversion_pending: bool
+    # True when holders leave --force nothing but one VACUUM in place.
+    forced: bool = False
 
     @property
     def to_merge(self) -> tuple[IndexState, ...]:
@@ -88,14 +94,22 @@ class OptimizePlan:
     @property
     def rewritten_bytes(self) -> int:
         """Bytes that would be written at most."""
-        merged = sum(index.bytes for index in self.to_merge)
+        merged = 0 if self.forced else sum(index.bytes for index in self.to_merge)
         # A copy is written, compared with the store, and written again.
         times = 4 if self.method == "copy" else 1
         return merged + (times * self.sizes.used_bytes if self.decision.runs else 0)
 
+    def beside_holders(self) -> OptimizePlan:
+        """What is left of it with --force while others have the store open."""
+        decision = Decision(
+            runs=True, free_bytes=self.sizes.free_bytes, free_share=self.sizes.free_share, reason=FORCED_REASON
+        )
+        return replace(self, forced=True, method="vacuum", statistics=LEFT_AS_THEY_ARE, decision=decision)
+
     def shown(self, *, online: bool) -> Plan:
         """The plan for people and programs."""
-        return Plan(title=f"Optimize {self.path}", lines=self._lines(online=online), facts=self._facts(online=online))
+        title = f"Rewrite {self.path} in place" if self.forced else f"Optimize {self.path}"
+        return Plan(title=title, lines=self._lines(online=online), facts=self._facts(online=online))
 
     def _lines(self, *, online: bool) -> tuple[str, ...]:
         lines: list[str] = []
@@ -106,6 +120,9 @@ class OptimizePlan:
         wal = f", WAL {human_bytes(self.sizes.wal_bytes)}" if self.sizes.wal_bytes else ""
         free = human_bytes(self.sizes.free_bytes)
         lines.append(f"File {human_bytes(self.sizes.file_bytes)}{wal}, of which {free} are free pages.")
+        if self.forced:
+            lines.extend(self._forced_lines())
+            return tuple(lines)
         lines.extend(_index_line(index) for index in self.indexes)
         if online:
             lines.append(self._online_line())
@@ -120,6 +137,18 @@ class OptimizePlan:
         lines.extend(f"Left over from a killed run, not used: {path}" for path in self.leftovers)
         return tuple(lines)
 
+    def _forced_lines(self) -> tuple[str, ...]:
+        seconds = duration(expected_hold_seconds(self.rewritten_bytes))
+        # Outside of WAL mode the end of a VACUUM needs the file alone.
+        others = "Others can read meanwhile; their writes wait" if self.journal_mode == "wal" else "Others wait"
+        return (
+            "Other processes have it open, so --force runs one VACUUM in place: free pages are returned whatever their "
+            "share, and nothing else is done.",
+            "No search index is merged or checked; planner statistics are left as they are.",
+            f"{others} for about {seconds}, and hermes-agent may report that the "
+            "database is locked.",
+        )
+
     def _online_line(self) -> str:
         if self.auto_vacuum == INCREMENTAL:
             return f"Return free pages in steps of {STEP_PAGES}, between other programs' writes."
@@ -133,6 +162,7 @@ class OptimizePlan:
             "path": str(self.path),
             "journal_mode": self.journal_mode,
             "online": online,
+            "forced": self.forced,
             "sizes": self.sizes.document(),
             "indexes": [
                 {"name": index.name, "segments": index.segments, "bytes": index.bytes, "problem": index.problem or None}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.children import Children
 from tests.support.cli import RunCli
 from tests.support.foreign import Foreign
 from tests.support.stores import StoreCopy
@@ -133,6 +135,39 @@ def test_pages_escape_what_they_show_and_hold_no_base64(made: Foreign, run_cli: 
     assert {item["path"] for item in json.loads(done.stdout)["files"]} == {str(folder / f"{key}.md") for key in "abd"}
     again = run_cli("sessions", "export", folder, "--format", "md")
     assert (again.exit_code, again.stderr.splitlines()[0]) == (1, f"Error: {folder / 'a.md'} already exists.")
+
+
+IDLE_HOLDER = """
+import sys, gates
+import apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("PRAGMA journal_mode = wal").fetchall()
+connection.execute("SELECT count(*) FROM sessions").fetchall()
+gates.reach("ready")
+gates.wait("go")
+"""
+
+
+def test_a_process_on_a_deleted_wal_is_named_because_what_it_saved_is_not_exported(
+    made: Foreign, run_cli: RunCli, child: Children, tmp_path: Path
+) -> None:
+    made.close()
+    holder = child(IDLE_HOLDER, made.path, audited=False)
+    holder.wait_for("ready")
+    beside = run_cli("sessions", "export", tmp_path / "beside.jsonl", "--json").json
+    assert beside["stale_holders"] == []
+    for suffix in ("-wal", "-shm"):
+        os.unlink(f"{made.path}{suffix}")
+    said = run_cli("sessions", "export", tmp_path / "split.jsonl")
+    assert said.exit_code == 0
+    [warning] = [line for line in said.stderr.splitlines() if line.startswith("Warning:")]
+    assert warning.startswith(
+        "Warning: 1 process works on deleted files of this store, and what was saved there is not in the export: "
+        f"PID {holder.pid} ("
+    )
+    assert warning.endswith("). Do not delete anything; `hermes-state doctor` says what to do.")
+    [stale] = run_cli("sessions", "export", tmp_path / "json.jsonl", "--json").json["stale_holders"]
+    assert (stale["process"]["pid"], stale["deleted"]) == (holder.pid, ["shm", "wal"])
 
 
 def test_a_dry_run_writes_nothing(made: Foreign, run_cli: RunCli, tmp_path: Path) -> None:

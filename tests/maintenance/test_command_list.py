@@ -11,6 +11,7 @@ import pytest
 
 from hermes_state.clock import FakeClock
 from maintenance.marks import marks_path, set_mark
+from maintenance.output.text import text_width
 from tests.support.cli import RunCli
 from tests.support.foreign import Foreign
 from tests.support.stores import StoreCopy
@@ -97,6 +98,24 @@ def test_garbage_in_a_store_never_breaks_a_listing(made: Foreign, run_cli: RunCl
     assert page["matching_sessions"] + page["left_out"]["unnamed"] == document(run_cli, "stats")["sessions"] == 6
     assert document(run_cli, "show", "inf")["session"]["started_at"] is None
     assert document(run_cli, "show", "b")["session"]["id"] == "b?"
+
+
+def test_a_huge_or_wide_text_takes_no_more_than_its_columns(
+    made: Foreign, run_cli: RunCli, fake_clock: FakeClock
+) -> None:
+    made.session("huge", title="t" * 300_000, source="s" * 5_000)
+    made.message("huge", "p" * 5_000)
+    made.session("wide", title="\u65e5\u672c\u8a9e" * 100)
+    made.message("wide", "\u8a9e" * 500)
+    made.close()
+    listed = [line for line in run_cli("sessions", "list").stdout.splitlines() if line.endswith(("huge", "wide"))]
+    shown = {line.rsplit(None, 1)[-1]: line for line in listed}
+    assert shown["huge"].startswith("t" * 39 + "\u2026  " + "p" * 59 + "\u2026  ")
+    assert "  " + "s" * 23 + "\u2026  " in shown["huge"]
+    assert shown["wide"].startswith("\u65e5\u672c\u8a9e" * 6 + "\u65e5\u2026   " + "\u8a9e" * 29 + "\u2026   ")
+    assert text_width(shown["huge"]) == text_width(shown["wide"])
+    everything = {entry["id"]: entry for entry in document(run_cli, "list")["sessions"]}
+    assert len(everything["huge"]["title"]) == 2_000
 
 
 def test_a_session_that_a_job_reuses_for_a_month_stays_one_readable_entry(made: Foreign, run_cli: RunCli) -> None:

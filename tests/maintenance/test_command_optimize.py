@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,45 @@ def test_force_beside_a_holder_only_vacuums_and_warns(
     assert warning.startswith(f"--force: 1 other process keeps {db} open, so only an in-place VACUUM runs. ")
     assert result.json["sizes_after"]["free_pages"] == 0
     assert content(db) == rows
+
+
+def test_force_beside_a_holder_plans_and_reports_what_it_does(
+    store_copy: StoreCopy, run_cli: RunCli, child: Children
+) -> None:
+    db = store_copy()
+    child(HOLDER, db).wait_for("ready")
+    plan = [
+        f"Rewrite {db} in place",
+        "  File 552.0 KiB, of which 0 B are free pages.",
+        "  Other processes have it open, so --force runs one VACUUM in place: free pages are returned whatever their "
+        "share, and nothing else is done.",
+        "  No search index is merged or checked; planner statistics are left as they are.",
+        "  Others can read meanwhile; their writes wait for about 1 s, and hermes-agent may report that the database "
+        "is locked.",
+    ]
+    planned = run_cli("sessions", "optimize", "--force", "--dry-run")
+    assert (planned.exit_code, planned.stdout.splitlines()) == (0, plan)
+    as_json = run_cli("sessions", "optimize", "--force", "--dry-run", "--json").json
+    assert (as_json["forced"], as_json["statistics"]) == (True, "left as they are")
+    reason = "rewritten in place beside other processes, as asked with --force"
+    assert (as_json["reclaim"]["runs"], as_json["reclaim"]["reason"]) == (True, reason)
+    done = run_cli("sessions", "optimize", "--force")
+    assert (done.exit_code, done.stderr.splitlines()[: len(plan)]) == (0, plan)
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(rf"Rewrote {re.escape(str(db))} in place in \d\.\d s, and did nothing else\.", lines[0])
+    assert lines[2:5] == [
+        "messages_fts: not merged, because other processes have the store open.",
+        "messages_fts_trigram: not merged, because other processes have the store open.",
+        f"Free pages returned: {reason}.",
+    ]
+
+
+def test_force_cannot_be_combined_with_returning_no_pages(store_copy: StoreCopy, run_cli: RunCli) -> None:
+    store_copy()
+    refused = run_cli("sessions", "optimize", "--force", "--reclaim", "never", "--json")
+    assert (refused.exit_code, refused.json_error["error"]["message"]) == (
+        2, "--force only returns free pages beside holders, so it cannot be combined with --reclaim never."
+    )
 
 
 def test_force_without_holders_is_an_ordinary_run(store_copy: StoreCopy, run_cli: RunCli) -> None:

@@ -92,9 +92,11 @@ def test_what_is_done_already_needs_no_lock(store_copy: StoreCopy, run_cli: RunC
 def test_force_beside_a_holder_only_vacuums(store_copy: StoreCopy, run_cli: RunCli, child: Children) -> None:
     db = store_copy()
     child(HOLDER, db).wait_for("ready")
-    result = run_cli("sessions", "optimize-storage", "--force", "--json")
+    planned = run_cli("sessions", "optimize-storage", "--force", "--dry-run")
+    assert planned.stdout.startswith(f"Rewrite {db} in place\n")
+    result = run_cli("sessions", "optimize-storage", "--force", "--trigram", "off", "--json")
     assert result.exit_code == 0, result.stderr
-    assert result.json["mode"] == "forced"
+    assert (result.json["mode"], result.json["warnings"][-1]) == ("forced", "Nothing was converted.")
     assert run_cli("sessions", "optimize-storage", "--dry-run", "--json").json["state"]["layout"] == "inline"
 
 
@@ -110,6 +112,9 @@ def test_switching_the_trigram_index_off_asks_and_is_refused_without_a_terminal(
         "--trigram on brings it back." in result.stderr.splitlines()
     )
     assert "Error: This needs an answer, and there is no terminal to ask on." in result.stderr
+    as_json = run_cli("sessions", "optimize-storage", "--trigram", "off", "--json")
+    assert (as_json.exit_code, as_json.stdout) == (1, "")
+    assert as_json.json_error["error"]["message"] == "This needs an answer, and there is no terminal to ask on."
     assert db.read_bytes() == before
 
 

@@ -74,6 +74,28 @@ def test_unknown_session_is_not_found(db: Path, run_cli: RunCli) -> None:
     assert (refused.exit_code, refused.json_error["error"]["code"]) == (1, "not_found")
 
 
+def test_a_repeat_is_already_done_and_takes_no_longer_id_for_the_one_that_is_gone(db: Path, run_cli: RunCli) -> None:
+    for key in ("job-1", "job-12", "other"):
+        add_session(db, key)
+    assert run_cli("sessions", "delete", "job-1", "--yes").exit_code == 0
+    repeat = run_cli("sessions", "delete", "job-1", "--yes")
+    at = ledger_lines(db)[0]["at"]
+    assert (repeat.exit_code, repeat.stderr) == (0, "")
+    assert repeat.stdout == f"Already done: job-1 was deleted, as the ledger says at {at}.\n"
+    as_json = run_cli("sessions", "delete", "job-1", "--yes", "--json")
+    assert (as_json.exit_code, as_json.stderr) == (0, "")
+    assert (as_json.json["already_done"], as_json.json["session_count"]) == (True, 0)
+    assert run_cli("sessions", "delete", "job-1", "--dry-run", "--json").json["session_count"] == 0
+    assert ids(db) == {"job-12", "other"}
+    mixed = run_cli("sessions", "delete", "job-1", "other", "--yes")
+    assert (mixed.exit_code, mixed.stdout) == (0, f"Deleted 1 session and 2 messages from {db}.\n")
+    assert mixed.stderr.startswith("Already done: job-1 was deleted, as the ledger says at ")
+    assert ids(db) == {"job-12"}
+    assert run_cli("sessions", "delete", "oth", "--yes").stdout.startswith("Already done: other was deleted, ")
+    refused = run_cli("sessions", "delete", "nothing", "--yes", "--json")
+    assert (refused.exit_code, refused.json_error["error"]["code"]) == (1, "not_found")
+
+
 def test_title_does_not_name_a_session_to_delete(db: Path, run_cli: RunCli) -> None:
     add_session(db, "one")
     change(db, "UPDATE sessions SET title = 'plan' WHERE id = 'one'")

@@ -146,3 +146,52 @@ def test_a_run_of_the_doctor_changes_neither_the_file_nor_its_wal(store_copy: St
     before = [(item.stat().st_ino, item.read_bytes()) for item in (path, Path(f"{path}-wal"))]
     assert examined(path, sizes=True).exit_code == 0
     assert [(item.stat().st_ino, item.read_bytes()) for item in (path, Path(f"{path}-wal"))] == before
+
+
+def test_a_file_with_several_names_is_a_problem_because_each_name_gets_its_own_wal(store_copy: StoreCopy) -> None:
+    path = store_copy("0.17.0")
+    os.link(path, path.with_name("linked.db"))
+    found = examined(path, quick=True)
+    problem = only(found, "several_names")
+    assert problem.sentence == (
+        "The file has 2 names (hard links), and each of them gets a WAL of its own: programs that use different names "
+        "damage the store. Stop them, remove the other names, and copy the store instead of linking it."
+    )
+    assert (problem.severity, problem.facts["names"], found.exit_code) == (Severity.WARNING, 2, 3)
+
+
+def test_a_compact_copy_that_a_killed_optimize_left_is_noted_with_its_size_and_age(store_copy: StoreCopy) -> None:
+    path = store_copy("0.17.0")
+    copy = path.with_name("state.db.compact-copy-20260919T080000Z-4711")
+    copy.write_bytes(b"x" * 2048)
+    os.utime(copy, (1_800_000_000, 1_800_000_000))
+    found = examined(path, quick=True)
+    assert only(found, "compact_copy_left").sentence == (
+        "state.db.compact-copy-20260919T080000Z-4711 is a compact copy (2.0 KiB, from 2027-01-15T08:00:00.000Z) that "
+        "an interrupted `sessions optimize --via-copy` left. Nothing uses it again; delete it when no optimize runs."
+    )
+    assert found.exit_code == 0
+
+
+def test_marks_that_cannot_be_read_are_a_problem(store_copy: StoreCopy) -> None:
+    path = store_copy("0.17.0")
+    marks = path.with_name("state.db.hermes-state.json")
+    marks.write_text("{", encoding="utf-8")
+    found = examined(path, quick=True)
+    assert only(found, "marks_damaged").sentence == (
+        f"The marks file {marks} is not valid JSON. Every command that filters sessions is refused meanwhile. Restore "
+        "the file from a backup, or move it away if its pins and archive marks may be lost."
+    )
+    assert found.exit_code == 3
+
+
+def test_names_in_the_schema_that_are_not_utf8_are_damage_and_never_an_exception(store_copy: StoreCopy) -> None:
+    path = store_copy("0.17.0")
+    change(
+        path, "CREATE TABLE strange(session_id TEXT REFERENCES sessions(id))", "INSERT INTO strange VALUES ('gone')"
+    )
+    path.write_bytes(path.read_bytes().replace(b"strange", b"str\xffnge"))
+    found = examined(path, deep=True, sizes=True)
+    said = [finding.sentence for finding in found.findings if finding.code == "schema_damaged"]
+    assert "The check of foreign keys could not be made: it holds text that is not UTF-8." in said
+    assert found.exit_code == 65

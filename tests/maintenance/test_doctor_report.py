@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state.errors import GenerationLost
-from maintenance.doctor.examine import Examination
+from maintenance.doctor.examine import Examination, with_met_damage
 from maintenance.doctor.explain import chat_text, operator_lines
 from maintenance.doctor.findings import Finding, Severity, exit_code, next_command
 from maintenance.doctor.report import document, lines
@@ -171,3 +171,18 @@ def test_every_problem_that_the_doctor_can_find_is_explained_in_the_recovery_gui
 
 # Codes that stand in the same call as a problem, and are none.
 NOTES = {"free_pages", "sessions_export"}
+
+
+def test_a_check_that_damage_stopped_is_damage_unless_something_else_says_what_is_hit(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    stopped = Finding(
+        code="foreign_keys_not_checked", severity=Severity.WARNING, object="x", sentence="x",
+        facts={"sqlite_extended": 11},
+    )
+    of_index = Finding(
+        code="not_checked", severity=Severity.WARNING, object="x", sentence="x", facts={"sqlite_extended": 267}
+    )
+    hit = Finding(code="table_damaged", severity=Severity.DAMAGE, object="messages", sentence="x")
+    assert exit_code(with_met_damage([stopped], path)) == 65
+    assert exit_code(with_met_damage([of_index], path)) == 3
+    assert with_met_damage([stopped, hit], path) == [stopped, hit]

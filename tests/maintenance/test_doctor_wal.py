@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import apsw
+import pytest
 
 from hermes_state.engine import open_read, open_write
 from lockowners import LockOwner, LockReport, Process
@@ -99,6 +100,43 @@ def test_a_wal_whose_header_was_overwritten_is_damage_although_the_pages_are_who
     assert found.next_command == f"mkdir {path}.damaged-copy && cp -p {path} {wal} {path}.damaged-copy/"
 
 
+@pytest.mark.parametrize("byte", [0, 3, 7, 11, 15, 16, 19, 20, 23, 24, 31])
+def test_a_wrong_bit_anywhere_in_the_header_of_the_wal_is_damage(store_copy: StoreCopy, byte: int) -> None:
+    path = store_copy("0.17.0")
+    wal = with_wal(path)
+    overwrite(wal, byte, bytes([wal.read_bytes()[byte] ^ 1]))
+    found = examined(path, quick=True)
+    assert only(found, "wal_header_damaged").severity is Severity.DAMAGE
+    assert found.exit_code == 65
+
+
+def test_frames_at_the_end_that_no_commit_covers_are_noted(store_copy: StoreCopy) -> None:
+    path = store_copy("0.17.0")
+    wal = with_wal(path)
+    last = HEADER + ((wal.stat().st_size - HEADER) // FRAME - 1) * FRAME
+    overwrite(wal, last + 24 + 100, b"\xff" * 8)
+    found = examined(path, quick=True)
+    note = only(found, "wal_unfinished")
+    assert (note.severity, note.sentence) == (
+        Severity.INFO,
+        "2 frames at the end of the WAL belong to no complete commit; SQLite does not read them.",
+    )
+    assert found.exit_code == 0
+
+
+def test_frames_of_an_earlier_generation_are_not_spoken_of(store_copy: StoreCopy) -> None:
+    path = store_copy("0.17.0")
+    connection = opened(path)
+    for number in range(20):
+        connection.execute("UPDATE sessions SET title = ? WHERE rowid = 1", (f"title {number}",)).fetchall()
+    connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    connection.execute("UPDATE sessions SET title = 'next' WHERE rowid = 1").fetchall()
+    connection.close()
+    with open_read(path) as store:
+        codes = [finding.code for finding in wal_findings(store, lambda: nobody(path))]
+    assert codes == ["wal", "wal_index_rebuilt"]
+
+
 def test_a_damaged_frame_with_commits_behind_it_is_damage(store_copy: StoreCopy) -> None:
     path = store_copy("0.17.0")
     wal = with_wal(path, commits=20)
@@ -123,7 +161,9 @@ def test_what_a_killed_writer_left_behind_its_last_commit_is_no_damage(store_cop
     unfinished = os.stat(f"{path}-wal").st_size
     connection.close(True)
     assert unfinished > 10 * FRAME
-    assert examined(path).exit_code == 0
+    found = examined(path)
+    assert found.exit_code == 0
+    assert only(found, "wal_unfinished").severity is Severity.INFO
 
 
 def test_frames_that_are_being_written_are_not_called_damaged(store_copy: StoreCopy) -> None:

@@ -109,10 +109,13 @@ def test_a_home_without_a_store_says_what_to_name(root: Path) -> None:
     assert find(home=str(root), must_exist=False).db == root / "state.db"
 
 
-def test_db_and_profile_together_are_refused(root: Path) -> None:
+def test_db_together_with_a_profile_or_a_home_is_refused(root: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         find(db=str(root / "state.db"), profile="work")
     assert caught.value.message == "--db names a file and --profile names a home: give only one of them."
+    with pytest.raises(InvalidInput) as caught:
+        find(db=str(root / "state.db"), home=str(root))
+    assert caught.value.message == "--db names a file and --home names a folder: give only one of them."
 
 
 def test_a_folder_a_missing_home_and_a_pipe_are_no_stores(root: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,22 +57,37 @@ def test_a_line_that_a_crash_cut_short_is_closed_by_the_next_and_skipped(tmp_pat
     assert ledger_path(db).read_bytes().count(b"\n") == 3
 
 
-def test_a_ledger_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (os.mkfifo, "is a pipe, not a file."),
+        (Path.mkdir, "is a folder, not a file."),
+        (lambda path: path.symlink_to("/dev/zero"), "is a device, not a file."),
+        (lambda path: path.symlink_to("nowhere"), "is a link to something that is not there."),
+    ],
+)
+def test_a_ledger_that_is_no_file_is_refused_before_it_is_opened(
+    tmp_path: Path, make: Callable[[Path], None], problem: str
+) -> None:
     db = tmp_path / "state.db"
-    ledger_path(db).mkdir()
-    with pytest.raises(LedgerDamaged) as caught:
-        append(db, entry())  # type: ignore[arg-type]
-    assert caught.value.message == f"The delete ledger {ledger_path(db)} cannot be written: Is a directory."
-    with pytest.raises(LedgerDamaged):
-        list(read(db))
+    make(ledger_path(db))
+    for attempt in (lambda: append(db, entry()), lambda: list(read(db))):  # type: ignore[arg-type]
+        with pytest.raises(LedgerDamaged) as caught:
+            attempt()
+        assert caught.value.message == f"The delete ledger {ledger_path(db)} {problem}"
+        assert caught.value.hint == "Move it away; nothing is deleted without a record of it."
 
 
 def test_a_ledger_behind_a_link_is_not_followed(tmp_path: Path) -> None:
     db = tmp_path / "state.db"
+    (tmp_path / "elsewhere").touch()
     ledger_path(db).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(LedgerDamaged):
+    with pytest.raises(LedgerDamaged) as caught:
         append(db, entry())  # type: ignore[arg-type]
-    assert not (tmp_path / "elsewhere").exists()
+    assert caught.value.message == (
+        f"The delete ledger {ledger_path(db)} cannot be written: Too many levels of symbolic links."
+    )
+    assert (tmp_path / "elsewhere").read_bytes() == b""
 
 
 WRITER = """

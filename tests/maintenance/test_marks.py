@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,65 @@ def test_a_damaged_file_stops_reading_and_writing(tmp_path: Path, content: bytes
             attempt()
         assert caught.value.message == f"The marks file {marks_path(db)} {message}"
     assert marks_path(db).read_bytes() == content
+
+
+@pytest.mark.parametrize("value", ['"yes"', "1", '"true"', "null", "[]"])
+@pytest.mark.parametrize("mark", ["pinned", "archived"])
+def test_a_mark_that_is_neither_true_nor_false_stops_reading_and_writing(
+    tmp_path: Path, mark: str, value: str
+) -> None:
+    db = tmp_path / "state.db"
+    marks_path(db).write_text(f'{{"format": 1, "sessions": {{"a": {{"{mark}": {value}}}}}}}')
+    for attempt in (lambda: read_marks(db), lambda: set_mark(db, ["b"], "pinned", True)):
+        with pytest.raises(MarksDamaged) as caught:
+            attempt()
+        assert caught.value.message == (
+            f"The marks file {marks_path(db)} says {value} for '{mark}' of session 'a'; that is neither true nor false."
+        )
+        assert (caught.value.facts["session_id"], caught.value.facts["mark"]) == ("a", mark)
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link_to_pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("pipe"))
+    path.symlink_to("pipe")
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (_pipe, "is a pipe, not a file."),
+        (_link_to_pipe, "is a pipe, not a file."),
+        (lambda path: path.symlink_to("/dev/zero"), "is a device, not a file."),
+        (Path.mkdir, "is a folder, not a file."),
+        (lambda path: path.symlink_to("nowhere"), "is a link to something that is not there."),
+        (lambda path: path.symlink_to(path.name), "cannot be reached: Too many levels of symbolic links."),
+    ],
+)
+def test_what_is_no_file_is_refused_before_it_is_opened(
+    tmp_path: Path, make: Callable[[Path], None], problem: str
+) -> None:
+    db = tmp_path / "state.db"
+    make(marks_path(db))
+    attempts = (
+        lambda: read_marks(db),
+        lambda: set_mark(db, ["a"], "pinned", True),
+        lambda: set_mark(db, ["a"], "pinned", False),
+    )
+    for attempt in attempts:
+        with pytest.raises(MarksDamaged) as caught:
+            attempt()
+        assert caught.value.message == f"The marks file {marks_path(db)} {problem}"
+
+
+def test_a_link_to_a_marks_file_is_followed(tmp_path: Path) -> None:
+    db = tmp_path / "state.db"
+    (tmp_path / "kept elsewhere.json").write_text('{"format": 1, "sessions": {"a": {"pinned": true}}}')
+    marks_path(db).symlink_to("kept elsewhere.json")
+    assert read_marks(db).pinned == {"a"}
 
 
 def test_a_link_to_the_store_has_the_same_marks(tmp_path: Path) -> None:

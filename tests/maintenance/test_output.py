@@ -107,6 +107,15 @@ def test_columns_line_up_under_wide_text() -> None:
     assert out.getvalue() == "title   messages  id\n日本語         5  a\nx y        12345  -\n"
 
 
+def test_free_text_has_a_widest_width_in_a_pipe_too() -> None:
+    out = io.StringIO()
+    rows = [["t" * 300_000, 1], ["\u65e5" * 300, 2], ["fits", 3]]
+    print_table([Column("title", widest=10), Column("n", right=True)], rows, out=out)
+    assert out.getvalue().splitlines() == [
+        "title       n", "ttttttttt\u2026  1", "\u65e5\u65e5\u65e5\u65e5\u2026   2", "fits        3"
+    ]
+
+
 def test_a_terminal_gets_rows_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

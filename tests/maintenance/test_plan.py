@@ -23,11 +23,15 @@ def test_quiet_yes_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_a_terminal_it_is_refused() -> None:
+@pytest.mark.parametrize(("quiet", "shown"), [(False, "Delete 3 sessions\n  12 messages\n\n"), (True, "")])
+def test_without_a_terminal_it_is_refused_and_quiet_shows_no_plan(
+    quiet: bool, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", nothing)
         with pytest.raises(Refused) as caught:
-            confirm(PLAN, yes=False, question="Delete them?")
+            confirm(PLAN, yes=False, question="Delete them?", quiet=quiet)
+    assert capsys.readouterr() == ("", shown)
     assert caught.value.message == "This needs an answer, and there is no terminal to ask on."
     assert caught.value.hint == "Add --yes, or look first with --dry-run."
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 from hermes_state.clock import FakeClock
@@ -12,12 +14,15 @@ from hermes_state.engine import open_read, open_write
 from maintenance import ledger
 from maintenance.dialects.detect import dialect_of
 from maintenance.marks import set_mark
-from maintenance.removal.describe import age_option, words
+from maintenance.removal.describe import words
 from maintenance.removal.files import SessionFiles
 from maintenance.removal.pacing import ONLINE_LEAST_ROWS, ONLINE_ROWS, Pace
 from maintenance.removal.recheck import FreshMarks, Snapshot, Watch, what_changed
 from maintenance.removal.record import Record, interrupted_runs
-from maintenance.selection import AgeLimit, Filters
+from maintenance.removal.repeat import duration_option, exact_duration, options_of
+from maintenance.selection import AgeLimit, Filters, filter_options
+from maintenance.selection.ages import parse_duration
+from maintenance.selection.options import filters_from
 from tests.maintenance.removal_stores import DAY, NOW, add_session, empty_store
 from tests.support.stores import StoreCopy
 
@@ -179,6 +184,49 @@ def test_filters_are_said_as_a_person_would_and_their_age_can_be_repeated() -> N
         "ended; last activity longer ago than 90 d, cron 7 d; last activity before 2027-01-15T08:00:00.000Z; "
         "sources cron, cli; min messages 3; not archived; pinned ones too"
     )
-    assert age_option(filters) == " --older-than 90d,cron=7d"
-    assert age_option(Filters(older_than=AgeLimit(default=90.0))) == " --older-than 90s"
-    assert age_option(Filters()) == ""
+    assert options_of(filters) == (
+        " --older-than 90d,cron=7d --before 2027-01-15T08:00:00+00:00 --source cron --source cli --min-messages 3 "
+        "--include-pinned"
+    )
+    assert options_of(Filters()) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words_of_it", "option"),
+    [
+        (0.0, "0 s", "0s"), (1.5, "1.5 s", "1.5s"), (90.0, "1 min 30 s", "90s"), (5400.0, "1 h 30 min", "90m"),
+        (90 * DAY, "90 d", "90d"), (1.5 * DAY, "1 d 12 h", "36h"), (23328012.25, "270 d 12.25 s", "23328012.25s"),
+    ],
+)
+def test_a_length_of_time_is_said_exactly_and_can_be_typed_again(seconds: float, words_of_it: str, option: str) -> None:
+    assert exact_duration(seconds) == words_of_it
+    assert duration_option(seconds) == option
+    assert parse_duration(option, "--older-than") == seconds
+
+
+def test_every_filter_that_an_option_sets_is_repeated_and_one_without_an_option_stops_all() -> None:
+    given = {
+        "older_than": "90m,cron=1.5d", "newer_than": "400d", "before": "2026-11-01T10:00:00.25Z",
+        "after": "2024-01-01T00:00Z",
+        "sources": ["cron", "a b"], "title": "it's", "max_tool_calls": 0, "min_cost": 0.25, "never_active": True,
+        "include_archived": True, "cwd": "/home/max/my project", "chat_id": "-100",
+    }
+    names = ("older_than", "newer_than", "before", "after", "sources", "state", "title", "model", "branch", "workspace",
+             "end_reason", "provider", "cwd", "user", "chat_id", "chat_type", "min_cost", "max_cost", "never_active",
+             "include_archived", "include_pinned", "include_delegates",
+             *(f"{end}_{name}" for name in ("messages", "tokens", "tool_calls") for end in ("min", "max")))
+    flags = ("never_active", "include_archived", "include_pinned", "include_delegates")
+    empty = {name: False if name in flags else [] if name == "sources" else None for name in names}
+    filters = filters_from(empty | given, NOW)
+    said = options_of(filters)
+    assert said is not None
+
+    @click.command()
+    @filter_options
+    def again(*, filters: Filters) -> Filters:
+        return filters
+
+    repeated = again.main(shlex.split(said), standalone_mode=False)
+    assert repeated == filters
+    assert options_of(Filters(include_hidden=True)) is None
+    assert options_of(Filters(title="two\nlines")) is None

@@ -79,6 +79,16 @@ def test_a_time_that_cannot_be_read_is_refused_with_an_example() -> None:
     assert caught.value.hint == "Write 30d, 2026-03-01, 2026-03-01T18:00 (local time) or 2026-03-01T18:00Z."
 
 
+@pytest.mark.parametrize("option", ["--before", "--after"])
+def test_a_number_that_may_be_a_year_is_refused_with_both_spellings(option: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_moment("2026", option, NOW)
+    assert caught.value.message == f"{option}: 2026 may be a year or a number of days."
+    assert caught.value.hint == "Write 2026-01-01 for the year's beginning, or 2026d for that many days ago."
+    assert parse_moment("2026d", option, NOW) == NOW - 2026 * DAY
+    assert parse_moment("1500", option, NOW) == NOW - 1500 * DAY
+
+
 def test_bounds_that_cannot_hold_are_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         Filters(min_messages=5, max_messages=3)
@@ -104,7 +114,8 @@ def test_a_filter_that_is_zero_or_empty_is_no_filter() -> None:
         assert filters.narrows
 
 
-def test_option_values_become_filters() -> None:
+def _raw(**given: Any) -> dict[str, Any]:
+    """Option values as click hands them over."""
     raw: dict[str, Any] = dict.fromkeys(
         (
             "older_than",
@@ -123,10 +134,14 @@ def test_option_values_become_filters() -> None:
         )
     )
     raw |= dict.fromkeys(
-        ("title", "model", "branch", "workspace", "end_reason", "provider", "cwd", "user", "chat_id", "chat_type"), ""
+        ("title", "model", "branch", "workspace", "end_reason", "provider", "cwd", "user", "chat_id", "chat_type")
     )
     raw |= dict.fromkeys(("never_active", "include_archived", "include_pinned", "include_delegates"), False)
-    raw |= {"sources": ("cron", "cli"), "older_than": "90", "cwd": "/srv/work/", "before": "1970-01-02T00:00Z"}
+    return raw | {"sources": ()} | given
+
+
+def test_option_values_become_filters() -> None:
+    raw = _raw(sources=("cron", "cli"), older_than="90", cwd="/srv/work/", before="1970-01-02T00:00Z")
     filters = filters_from(raw, NOW)
     assert filters == Filters(
         older_than=AgeLimit(default=90 * DAY), before=DAY, sources=("cron", "cli"), cwd="/srv/work"
@@ -137,6 +152,23 @@ def test_option_values_become_filters() -> None:
         "sources": ["cron", "cli"],
         "cwd": "/srv/work",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        (name, f"--{name.replace('_', '-')}")
+        for name in (
+            "title", "model", "branch", "workspace", "end_reason", "provider", "cwd", "user", "chat_id", "chat_type"
+        )
+    ]
+    + [("sources", "--source")],
+)
+def test_an_empty_text_filter_is_refused_because_it_would_widen_a_delete(name: str, option: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        filters_from(_raw(**{name: ("cron", "") if name == "sources" else ""}), NOW)
+    assert caught.value.message == f"{option} is empty, which filters nothing."
+    assert caught.value.hint == "An unset shell variable does that. Give it a value, or leave the option away."
 
 
 def _one_row(**columns: Any) -> Foreign:

@@ -26,7 +26,11 @@ DOORS = {
 # Modules of hermes_state that every folder of it may import.
 LEAVES = ("engine", "clock", "errors", "coexist", "leases", "tombstones", "changes")
 MODULE_LINES, TEST_LINES = 400, 500
-PLACES_OF_ONE_MACHINE = ("/work/main", "/work/shared", "/tmp/brief", "/opt/dev", "/opt/peers", "pypi.org")
+# Where this checkout and this interpreter happen to be: no file may say it.
+PLACES_OF_ONE_MACHINE = tuple(
+    place for place in {str(PROJECT), str(Path(sys.prefix)), str(Path(sys.executable).parent)}
+    if place not in ("/usr", "/usr/bin", "/usr/local", "/usr/local/bin", "/")
+)
 
 
 def sources(*packages: str) -> list[Path]:

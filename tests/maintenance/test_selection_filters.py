@@ -141,16 +141,16 @@ def _raw(**given: Any) -> dict[str, Any]:
 
 
 def test_option_values_become_filters() -> None:
-    raw = _raw(sources=("cron", "cli"), older_than="90", cwd="/srv/work/", before="1970-01-02T00:00Z")
+    raw = _raw(sources=("cron", "cli"), older_than="90", cwd="/srv/code/", before="1970-01-02T00:00Z")
     filters = filters_from(raw, NOW)
     assert filters == Filters(
-        older_than=AgeLimit(default=90 * DAY), before=DAY, sources=("cron", "cli"), cwd="/srv/work"
+        older_than=AgeLimit(default=90 * DAY), before=DAY, sources=("cron", "cli"), cwd="/srv/code"
     )
     assert filters.facts() == {
         "older_than": {"seconds": 90 * DAY, "seconds_by_source": {}},
         "before": DAY,
         "sources": ["cron", "cli"],
-        "cwd": "/srv/work",
+        "cwd": "/srv/code",
     }
 
 
@@ -188,10 +188,10 @@ def test_wildcards_are_ordinary_characters(needle: str, title: str) -> None:
 
 def test_a_directory_means_itself_and_what_is_below_it() -> None:
     store = Foreign()
-    for number, cwd in enumerate(["/srv/work", "/srv/work/a", "/srv/workshop", "/srv", None, "/srv/work_"]):
+    for number, cwd in enumerate(["/srv/code", "/srv/code/a", "/srv/codeshop", "/srv", None, "/srv/code_"]):
         store.session(str(number), cwd=cwd)
     dialect = dialect_of(store)
-    condition = condition_of(Filters(cwd="/srv/work"), dialect.fields, NOW)
+    condition = condition_of(Filters(cwd="/srv/code"), dialect.fields, NOW)
     assert {facts.id for facts in dialect.facts(store, condition)} == {"0", "1"}
 
 

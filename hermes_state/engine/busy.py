@@ -28,6 +28,10 @@ class BusyWait:
         self._started = self._clock.monotonic()
         self._deadline = self._started + seconds
 
+    def follow(self, other: BusyWait) -> None:
+        """Go on with the wait of `other`: its start and its deadline."""
+        self._started, self._deadline = other._started, other._deadline
+
     @property
     def waited(self) -> float:
         """Seconds since the wait was armed."""

@@ -146,10 +146,6 @@ class Link:
     def application_id(self) -> int:
         return int(self.pragma("application_id"))
 
-    @property
-    def schema_cookie(self) -> int:
-        return int(self.pragma("schema_version"))
-
     def _ready_to_read(self) -> None:
         self._ready()
         if self._connection.in_transaction:

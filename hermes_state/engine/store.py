@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import apsw
 
+from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.descriptors import REGISTRY
 from hermes_state.engine.link import Link
 from hermes_state.engine.own_lock import RESERVED_BYTE, WAL_WRITE_BYTE, own_lock
@@ -92,13 +93,15 @@ class Store(Link):
                 f"A transaction on {self.path} is already open in this thread.",
                 hint="Pass the open transaction on to functions that take part in it.", path=self.path,
             )
-        self._wait.arm(self._patience if deadline_seconds is None else deadline_seconds)
-        if not self._take_turn():
-            raise lock_timeout(self.path, self.descriptors, self._wait.waited, "another thread of this process")
+        # A wait of its own until the turn comes: the connection's handler may be waiting for another thread meanwhile.
+        wait = BusyWait(self._clock, self._patience if deadline_seconds is None else deadline_seconds)
+        if not self._take_turn(wait):
+            raise lock_timeout(self.path, self.descriptors, wait.waited, "another thread of this process")
         self._turn_of = threading.get_ident()
         try:
             with self._lock:
                 self._ready()
+                self._wait.follow(wait)
                 self._begin(durability)
                 transaction = Transaction(self)
                 try:
@@ -130,10 +133,10 @@ class Store(Link):
         with self.transaction(durability=durability) as transaction:
             return work(transaction)
 
-    def _take_turn(self) -> bool:
+    def _take_turn(self, wait: BusyWait) -> bool:
         tries = 0
         while not self._turn.acquire(blocking=False):
-            if not self._wait.nap(tries):
+            if not wait.nap(tries):
                 return False
             tries += 1
         return True

@@ -116,6 +116,27 @@ def test_other_thread_that_keeps_its_transaction_is_named(store: Path, fake_cloc
     )
 
 
+def test_thread_that_waits_for_its_turn_does_not_move_the_deadline_of_the_other(
+    store: Path, fake_clock: FakeClock
+) -> None:
+    refused = []
+    with open_write(store, clock=fake_clock) as writer, writer.transaction(deadline_seconds=60.0):
+        before = writer._wait.remaining
+
+        def hurry() -> None:
+            try:
+                with writer.transaction(deadline_seconds=0.0):
+                    pytest.fail("the transaction was not free")
+            except errors.LockTimeout as timeout:
+                refused.append(timeout)
+
+        thread = threading.Thread(target=hurry)
+        thread.start()
+        thread.join(30)
+        assert len(refused) == 1
+        assert writer._wait.remaining == before == 60.0
+
+
 def test_transaction_inside_a_transaction_is_refused_at_once(store: Path) -> None:
     with open_write(store) as writer, writer.transaction() as outer:
         with pytest.raises(errors.StateError) as refused, writer.transaction():

@@ -87,7 +87,11 @@ def load_peer() -> ModuleType | None:
         return loaded
     if loaded is None and peer_file() is None:
         return None
-    return importlib.import_module(_PEER_KEY)
+    # Not `importlib.import_module`: for a module that another thread is loading it takes the module's lock without the
+    # way out of a deadlock that the statement has, so of two modules that wait for each other one would fail.
+    import hermes_state._peer  # type: ignore[import-not-found]  # noqa: F401
+
+    return sys.modules[_PEER_KEY]
 
 
 def peer_file() -> Path | None:

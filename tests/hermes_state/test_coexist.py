@@ -142,16 +142,31 @@ print(len(seen), len({id(x) for x in seen}), len(seen[0]))
     assert beside(code) == "8 1 1"
 
 
-def test_two_threads_that_import_each_others_halves_do_not_hang(beside) -> None:
-    code = """
-import threading, hermes_state
-gate, seen = threading.Barrier(2), []
+@pytest.mark.parametrize("last", ["parent", "sibling"])
+def test_two_threads_that_import_each_others_halves_do_not_hang(beside, site: Path, last: str) -> None:
+    # Each half holds its own module's lock and asks for the other's; `last` asks when the other already waits, so it
+    # is the one that meets the deadlock.
+    gates = "import sys\nsys.arrive({name!r})\n"
+    ask = "import hermes_state_sibling\n"
+    (site / "hermes_state.py").write_text(STAND_IN.replace(ask, gates.format(name="parent") + ask))
+    (site / "hermes_state_sibling.py").write_text(gates.format(name="sibling") + SIBLING)
+    code = f"last = {last!r}" + """
+import threading, time, hermes_state
+started, seen = {"parent": threading.Event(), "sibling": threading.Event()}, []
+def arrive(name):
+    started[name].set()
+    [gate.wait(30) for gate in started.values()]
+    if name == last:
+        other, until = next(t for t in threads if t.name != name), time.monotonic() + 30
+        while sys._current_frames()[other.ident].f_code.co_name != "acquire" and time.monotonic() < until:
+            pass
+sys.arrive = arrive
 def parent():
-    gate.wait(); seen.append(hermes_state.SessionDB.__name__)
+    seen.append(hermes_state.SessionDB.__name__)
 def sibling():
-    gate.wait(); import hermes_state_sibling; seen.append(hermes_state_sibling.__name__)
-threads = [threading.Thread(target=parent), threading.Thread(target=sibling)]
-[t.start() for t in threads]; [t.join(30) for t in threads]
+    import hermes_state_sibling; seen.append(hermes_state_sibling.__name__)
+threads = [threading.Thread(target=parent, name="parent"), threading.Thread(target=sibling, name="sibling")]
+[t.start() for t in threads]; [t.join(60) for t in threads]
 print(sorted(seen))
 """
     assert beside(code) == "['SessionDB', 'hermes_state_sibling']"

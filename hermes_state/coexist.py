@@ -27,6 +27,8 @@ NAME = "hermes_state"
 PEER_DISTRIBUTION = "hermes-agent"
 PEER_FILE = "hermes_state.py"
 _PEER_KEY = f"{NAME}._peer"  # where the import system knows hermes-agent's module, beside our own under NAME
+# Names of our public interface and the submodule that has them, loaded at first use.
+OWN_NAMES = {"open_store": "store", "Store": "store"}
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -34,6 +36,8 @@ class StateModule(ModuleType):
     """The class of our package module: ours first, then hermes-agent's."""
 
     def __getattr__(self, name: str) -> Any:
+        if name in OWN_NAMES:
+            return getattr(importlib.import_module(f"{NAME}.{OWN_NAMES[name]}"), name)
         if name in own_submodules():
             return importlib.import_module(f"{NAME}.{name}")
         # Tools probe modules for dunder names; that alone must not load hermes-agent. `import *` asks for __all__.
@@ -67,7 +71,7 @@ class StateModule(ModuleType):
 
     def __dir__(self) -> list[str]:
         peer = load_peer()
-        return sorted({*self.__dict__, *own_submodules(), *(vars(peer) if peer is not None else ())})
+        return sorted({*self.__dict__, *OWN_NAMES, *own_submodules(), *(vars(peer) if peer is not None else ())})
 
 
 def install(name: str) -> None:
@@ -115,7 +119,7 @@ def _is_dunder(name: str) -> bool:
 
 
 def _is_ours(module: ModuleType, name: str) -> bool:
-    return _is_dunder(name) or name in own_submodules() or name in ("annotations", "_peer")
+    return _is_dunder(name) or name in OWN_NAMES or name in own_submodules() or name in ("annotations", "_peer")
 
 
 def _public_names(own: ModuleType, peer: ModuleType) -> list[str]:

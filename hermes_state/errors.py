@@ -12,8 +12,18 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── StoreHeld         other processes have the store open
     │   ├── SessionGuarded    a lease or ledger row protects a session
     │   ├── ForeignStore      the file belongs to hermes-agent: adopt it or use the maintenance commands
+    │   ├── SessionDeleted    the session was removed; its id may not be used
+    │   ├── SessionReplaced   a continuation took the session over: go on there
+    │   ├── SessionExists     the id is taken
+    │   ├── TitleTaken        another session has the title
+    │   ├── Entombed          a deleted id may not come back yet
+    │   ├── IdentityConflict  the same store is live at two files
     │   └── InsufficientSpace the disk has no room for a safe rewrite
     ├── NotFound              no such store, session, or file
+    │   └── SessionNotFound   no session of that id
+    ├── IdempotencyConflict   the key was used before, for something else
+    ├── LeaseHeld             another owner has the lease
+    ├── LeaseLost, StaleFence the lease went to somebody else: stop
     ├── LockTimeout           the deadline for a lock passed
     ├── UnsafeProcess         this process can no longer trust its own locks or files
     │   ├── SecondSQLite      a second SQLite library has the same file open in this process
@@ -26,6 +36,9 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── DiskFull, IOFailure, CannotOpen, ReadOnlyStore, PragmaRefused
     │   └── StatementFailed   SQLite refused a statement for another reason
     ├── SchemaTooOld, SchemaTooNew
+    ├── MigrationFailed       a migration step did not apply; the store is as before
+    ├── ImmutableRow          a row that never changes was to be changed
+    ├── SearchUnavailable     the search index cannot be used and the caller asked not to do without
     └── MarksDamaged, LedgerDamaged   a file that we keep beside the store cannot be read
 """
 
@@ -240,3 +253,90 @@ class LedgerDamaged(StateError):
     """The delete ledger beside a store cannot be written or read. Facts: `path`."""
 
     code = "ledger_damaged"
+
+
+class SessionNotFound(NotFound):
+    """No session of that id was ever here. Facts: `path`, `session_id`."""
+
+    code = "session_not_found"
+
+
+class SessionDeleted(Refused):
+    """The caller holds on to a session that was removed. Facts: `path`, `session_id`, `deleted_at` (epoch seconds)."""
+
+    code = "session_deleted"
+
+
+class SessionReplaced(Refused):
+    """A continuation took the session over; rows go there now. Facts: `path`, `session_id`, `tip_id`."""
+
+    code = "session_replaced"
+
+
+class SessionExists(Refused):
+    """A session of that id is there already. Facts: `path`, `session_id`."""
+
+    code = "session_exists"
+
+
+class TitleTaken(Refused):
+    """Another session has the title. Facts: `path`, `title`, `session_id` (of the other one)."""
+
+    code = "title_taken"
+
+
+class Entombed(Refused):
+    """A deleted id may not come back before its horizon. Facts: `path`, `kind`, `key`, `horizon_at`, `references`."""
+
+    code = "entombed"
+
+
+class IdentityConflict(Refused):
+    """The same store id is live at two files. Facts: `path`, `other_path`, `store_id`."""
+
+    code = "identity_conflict"
+
+
+class IdempotencyConflict(StateError):
+    """The caller's fault: a key came again with other content. Facts: `path`, `session_id`, `key`, `existing_id`."""
+
+    code = "idempotency_conflict"
+
+
+class LeaseHeld(StateError):
+    """Another owner has the lease. Facts: `path`, `name`, `owner` (identity), `expires_in_seconds` (None: unknown)."""
+
+    code = "lease_held"
+    retryable = True
+    exit_code = 75
+
+
+class LeaseLost(StateError):
+    """The holder was away too long and its lease went on. Facts: `path`, `name`, `fence` (ours), `current` (theirs)."""
+
+    code = "lease_lost"
+
+
+class StaleFence(StateError):
+    """A guarded write came with a fence that is no longer the lease's. Facts: `path`, `name`, `fence`, `current`."""
+
+    code = "stale_fence"
+
+
+class MigrationFailed(StateError):
+    """A step did not apply and was rolled back whole. Facts: `path`, `number`, `name`."""
+
+    code = "migration_failed"
+
+
+class ImmutableRow(StateError):
+    """The caller's fault: messages and view edits never change. Facts: `path`, `table`, `row_id`."""
+
+    code = "immutable_row"
+
+
+class SearchUnavailable(StateError):
+    """The search index cannot be used now, and the caller asked for nothing less. Facts: `path`, `reason`."""
+
+    code = "search_unavailable"
+    retryable = True

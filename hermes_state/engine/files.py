@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hermes_state.errors import (
     CannotOpen,
+    ForeignStore,
     InvalidInput,
     IOFailure,
     NotAStore,
@@ -98,4 +99,14 @@ def unseen_descriptors(path: Path, error: OSError) -> IOFailure:
         "by other means.",
         hint="Raise the open-file limit (`ulimit -n`) or close files, then try again.",
         path=path, errno=error.errno,
+    )
+
+
+def foreign_store(path: Path) -> ForeignStore:
+    """The error for a file without this library's mark."""
+    return ForeignStore(
+        f"{path} was written by hermes-agent or another program, not by this library.",
+        hint=f"`hermes-state sessions adopt --db {path}` turns a hermes-agent file into a native store; "
+        "the maintenance commands (`hermes-state sessions --help`) work on it in place.",
+        path=path,
     )

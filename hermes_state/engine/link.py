@@ -75,6 +75,11 @@ class Link:
         """For the other modules of the engine only."""
         return self._connection
 
+    @property
+    def stopped(self) -> StateError | None:
+        """Why no further work is done through this connection; None while it is usable."""
+        return self._stopped
+
     # --- reading ---------------------------------------------------------------------------------------------
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

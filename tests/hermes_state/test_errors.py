@@ -41,7 +41,9 @@ def test_exit_codes_are_those_of_the_command_line(kind: type[errors.StateError],
 
 
 def test_only_lock_trouble_may_be_retried_as_it_is() -> None:
-    assert {kind for kind in tree() if kind.retryable} == {errors.LockTimeout, errors.WriteLockLost}
+    assert {kind for kind in tree() if kind.retryable} == {
+        errors.LockTimeout, errors.WriteLockLost, errors.LeaseHeld, errors.SearchUnavailable,
+    }
 
 
 def test_every_class_of_the_tree_is_drawn_in_the_module() -> None:

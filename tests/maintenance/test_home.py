@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hermes_state.errors import CannotOpen, InvalidInput, NotFound
-from maintenance.home import locate, profiles_of
+from hermes_state.location import profiles_of
+from maintenance.home import locate
 
 
 @pytest.fixture

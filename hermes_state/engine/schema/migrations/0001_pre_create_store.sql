@@ -1,0 +1,256 @@
+-- The shape of a native store now. migrations/*.sql is how we got here; a test proves both equal.
+-- Every table is STRICT. Times are epoch seconds UTC as REAL unless a column says otherwise.
+
+-- One row: who this store is.
+CREATE TABLE store (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    store_id TEXT NOT NULL,               -- random, for life: rows and keys elsewhere name the store by it
+    incarnation TEXT NOT NULL,            -- random, changed by every adopt, restore, install and repair: derived files start anew
+    created_at REAL NOT NULL,
+    adopted_from TEXT,                    -- JSON: what this content was adopted from, NULL when it began here
+    message_floor INTEGER NOT NULL DEFAULT 0 CHECK (message_floor >= 0),  -- highest message id ever deleted: ids are never used twice
+    change_floor INTEGER NOT NULL DEFAULT 0 CHECK (change_floor >= 0)     -- highest change id ever trimmed
+) STRICT;
+
+-- Which migration files were applied, in order.
+CREATE TABLE migrations (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    sha256 TEXT NOT NULL,                 -- of the file as applied
+    applied_at REAL NOT NULL,
+    applied_by TEXT NOT NULL              -- version of this library
+) STRICT;
+-- The tripwire: hermes-agent creates a table of this name before anything else, fails, and leaves the file byte-equal.
+CREATE INDEX schema_version ON migrations (number);
+
+-- Large values that repeat (system prompts, tool schemas, model configurations), stored once by content.
+CREATE TABLE shared_texts (
+    no INTEGER PRIMARY KEY,
+    hash INTEGER NOT NULL,                -- first 8 bytes of blake2b of the text; equal hashes are compared in full
+    codec TEXT NOT NULL DEFAULT 'plain' CHECK (codec IN ('plain', 'zstd')),
+    text_bytes INTEGER NOT NULL CHECK (text_bytes >= 0),  -- size in UTF-8 before compression
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX shared_texts_hash ON shared_texts (hash);
+
+CREATE TABLE sessions (
+    no INTEGER PRIMARY KEY AUTOINCREMENT, -- what other tables refer to; never used twice
+    id TEXT NOT NULL UNIQUE CHECK (id <> ''),
+    source TEXT NOT NULL,                 -- cli, telegram, cron, ...
+    state TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'ended', 'replaced')),  -- replaced: a continuation took over
+    parent_no INTEGER REFERENCES sessions (no),
+    relation TEXT CHECK (relation IN ('continuation', 'branch', 'delegate', 'reset', 'other')),  -- what it is to its parent
+    branched_at_seq INTEGER,              -- for a branch: the last message of the parent that it shares
+    started_at REAL NOT NULL,
+    ended_at REAL,
+    end_reason TEXT,                      -- the first one wins
+    active_at REAL NOT NULL,              -- last activity, written at most once a minute: the newest message may be up to 60 s later
+    title TEXT UNIQUE,
+    title_source TEXT CHECK (title_source IN ('derived', 'llm', 'user')),
+    model TEXT,
+    prompt_no INTEGER REFERENCES shared_texts (no),        -- system prompt
+    tools_no INTEGER REFERENCES shared_texts (no),         -- tool schema, JSON
+    model_config_no INTEGER REFERENCES shared_texts (no),  -- model configuration, JSON
+    user_id TEXT, session_key TEXT, chat_id TEXT, chat_type TEXT, thread_id TEXT, display_name TEXT,  -- gateway peer
+    profile TEXT, cwd TEXT, git_branch TEXT, git_repo_root TEXT,
+    archived_at REAL,                     -- hidden from listings since then
+    auto_archived INTEGER NOT NULL DEFAULT 0 CHECK (auto_archived IN (0, 1)),  -- by a sweep rather than by a person
+    pinned_at REAL,                       -- kept by every sweep since then
+    hidden INTEGER NOT NULL DEFAULT 0 CHECK (hidden IN (0, 1)),
+    deleted_messages INTEGER NOT NULL DEFAULT 0 CHECK (deleted_messages >= 0),  -- messages taken out singly
+    extra TEXT,                           -- JSON: fields of other programs that have no column here, exported again
+    CHECK ((state = 'open') = (ended_at IS NULL)),
+    CHECK ((parent_no IS NULL) OR (relation IS NOT NULL)),
+    CHECK (parent_no <> no)
+) STRICT;
+CREATE INDEX sessions_active ON sessions (active_at DESC);
+CREATE INDEX sessions_parent ON sessions (parent_no) WHERE parent_no IS NOT NULL;
+CREATE INDEX sessions_peer ON sessions (session_key, started_at DESC) WHERE session_key IS NOT NULL;
+CREATE INDEX sessions_prompt ON sessions (prompt_no) WHERE prompt_no IS NOT NULL;
+CREATE INDEX sessions_tools ON sessions (tools_no) WHERE tools_no IS NOT NULL;
+CREATE INDEX sessions_model_config ON sessions (model_config_no) WHERE model_config_no IS NOT NULL;
+
+-- Tokens and money of a session's own conversation; a narrow row because every model call updates it.
+CREATE TABLE session_totals (
+    session_no INTEGER PRIMARY KEY REFERENCES sessions (no) ON DELETE CASCADE,
+    api_calls INTEGER NOT NULL DEFAULT 0,
+    input_tokens INTEGER NOT NULL DEFAULT 0,
+    output_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_read_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+    reasoning_tokens INTEGER NOT NULL DEFAULT 0,
+    estimated_cost_usd REAL,
+    actual_cost_usd REAL,
+    provider TEXT, base_url TEXT, billing_mode TEXT       -- the first accounted route
+) STRICT;
+
+-- The same by model, route and task ('' is the conversation itself).
+CREATE TABLE session_usage (
+    session_no INTEGER NOT NULL REFERENCES sessions (no) ON DELETE CASCADE,
+    model TEXT NOT NULL, provider TEXT NOT NULL DEFAULT '', base_url TEXT NOT NULL DEFAULT '',
+    billing_mode TEXT NOT NULL DEFAULT '', task TEXT NOT NULL DEFAULT '',
+    api_calls INTEGER NOT NULL DEFAULT 0,
+    input_tokens INTEGER NOT NULL DEFAULT 0,
+    output_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_read_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+    reasoning_tokens INTEGER NOT NULL DEFAULT 0,
+    estimated_cost_usd REAL NOT NULL DEFAULT 0,
+    actual_cost_usd REAL NOT NULL DEFAULT 0,
+    first_at REAL, last_at REAL,
+    extra TEXT,
+    PRIMARY KEY (session_no, model, provider, base_url, billing_mode, task)
+) STRICT, WITHOUT ROWID;
+
+-- The same by day (UTC), for the whole store. No session is named here, so it survives pruning.
+CREATE TABLE daily_usage (
+    day TEXT NOT NULL, model TEXT NOT NULL, provider TEXT NOT NULL DEFAULT '', task TEXT NOT NULL DEFAULT '',
+    api_calls INTEGER NOT NULL DEFAULT 0,
+    input_tokens INTEGER NOT NULL DEFAULT 0,
+    output_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_read_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+    reasoning_tokens INTEGER NOT NULL DEFAULT 0,
+    estimated_cost_usd REAL NOT NULL DEFAULT 0,
+    actual_cost_usd REAL NOT NULL DEFAULT 0,
+    PRIMARY KEY (day, model, provider, task)
+) STRICT, WITHOUT ROWID;
+
+-- Message bodies kept outside their row: large ones, those that repeat, and cold ones as zstd frames.
+CREATE TABLE bodies (
+    no INTEGER PRIMARY KEY,
+    hash INTEGER NOT NULL,                -- first 8 bytes of blake2b of the raw body; equal hashes are compared in full
+    codec TEXT NOT NULL CHECK (codec IN ('plain', 'zstd')),
+    raw_bytes INTEGER NOT NULL CHECK (raw_bytes >= 0),    -- size before compression
+    frame BLOB NOT NULL                   -- the raw body, or one self-contained zstd frame of it
+) STRICT;
+CREATE INDEX bodies_hash ON bodies (hash);
+
+-- Immutable: what a later event makes of a message is a row of view_edits.
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY,               -- insertion id, the only order; max(id, store.message_floor) + 1
+    session_no INTEGER NOT NULL REFERENCES sessions (no),
+    seq INTEGER NOT NULL CHECK (seq > 0), -- number within the session, from 1: the newest row's is the count
+    calls INTEGER NOT NULL DEFAULT 0 CHECK (calls >= 0),  -- tool calls in this session up to and with this row
+    role TEXT NOT NULL,                   -- user, assistant, tool, system, developer
+    content_type TEXT CHECK (content_type IN ('text', 'json', 'bytes', 'number')),  -- NULL: no content
+    content ANY,                          -- the body, or its preview (text) when body_no is set
+    body_no INTEGER REFERENCES bodies (no),
+    tool_name TEXT,
+    tool_call_id TEXT,
+    tool_calls TEXT,                      -- JSON list
+    finish_reason TEXT,
+    token_count INTEGER,
+    reasoning TEXT,
+    platform_message_id TEXT,
+    client_key TEXT,                      -- idempotency key of the caller
+    created_at REAL NOT NULL,
+    extra TEXT,                           -- JSON: fields that have no column here
+    row_check INTEGER NOT NULL,           -- 8 bytes of blake2b over the row's content, see conversation/row_check.py
+    CHECK (body_no IS NULL OR content_type IN ('text', 'json', 'bytes'))
+) STRICT;
+CREATE UNIQUE INDEX messages_session ON messages (session_no, seq);
+CREATE UNIQUE INDEX messages_client_key ON messages (session_no, client_key) WHERE client_key IS NOT NULL;
+CREATE INDEX messages_platform ON messages (session_no, platform_message_id) WHERE platform_message_id IS NOT NULL;
+CREATE INDEX messages_body ON messages (body_no) WHERE body_no IS NOT NULL;
+-- A body may move between its row and `bodies`; nothing else of a message ever changes.
+CREATE TRIGGER messages_are_immutable BEFORE UPDATE ON messages
+WHEN new.row_check IS NOT old.row_check OR new.id IS NOT old.id OR new.session_no IS NOT old.session_no
+    OR new.seq IS NOT old.seq OR new.calls IS NOT old.calls OR new.role IS NOT old.role
+    OR new.content_type IS NOT old.content_type OR new.tool_calls IS NOT old.tool_calls
+    OR new.client_key IS NOT old.client_key OR new.created_at IS NOT old.created_at
+BEGIN SELECT RAISE(ABORT, 'messages are immutable'); END;
+
+-- What the view of a session is: an edit hides the messages from_seq..to_seq, or takes an earlier edit back.
+CREATE TABLE view_edits (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_no INTEGER NOT NULL REFERENCES sessions (no) ON DELETE CASCADE,
+    action TEXT NOT NULL CHECK (action IN ('rewind', 'compact', 'restore')),
+    -- rewind: hidden from context, history and search; compact: hidden from context only; restore: undoes `undoes`
+    from_seq INTEGER, to_seq INTEGER,
+    undoes INTEGER REFERENCES view_edits (id) ON DELETE CASCADE,
+    made_at REAL NOT NULL,
+    reason TEXT,
+    CHECK ((action = 'restore') = (undoes IS NOT NULL)),
+    CHECK ((action = 'restore') = (from_seq IS NULL)),
+    CHECK ((from_seq IS NULL) = (to_seq IS NULL)),
+    CHECK (from_seq <= to_seq)
+) STRICT;
+CREATE INDEX view_edits_session ON view_edits (session_no, id);
+CREATE UNIQUE INDEX view_edits_undone_once ON view_edits (undoes) WHERE undoes IS NOT NULL;
+CREATE TRIGGER view_edits_are_immutable BEFORE UPDATE ON view_edits
+BEGIN SELECT RAISE(ABORT, 'view edits are immutable'); END;
+
+-- Text of a message that is still being received; gone once the message is settled as a row of messages.
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_no INTEGER NOT NULL REFERENCES sessions (no) ON DELETE CASCADE,
+    role TEXT NOT NULL,
+    started_at REAL NOT NULL,
+    owner TEXT NOT NULL                   -- JSON, the owner identity of the writing process
+) STRICT;
+CREATE INDEX streams_session ON streams (session_no);
+CREATE TABLE stream_frames (
+    stream_id INTEGER NOT NULL REFERENCES streams (id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    operation TEXT NOT NULL CHECK (operation IN ('append', 'replace')),
+    field TEXT NOT NULL DEFAULT 'content' CHECK (field IN ('content', 'reasoning')),
+    text TEXT NOT NULL,
+    PRIMARY KEY (stream_id, number)
+) STRICT;
+
+-- Leases: one row a name for ever, so that the fence only rises.
+CREATE TABLE leases (
+    name TEXT PRIMARY KEY,
+    fence INTEGER NOT NULL CHECK (fence > 0),
+    renewals INTEGER NOT NULL DEFAULT 0 CHECK (renewals >= 0),
+    owner TEXT,                           -- JSON, the owner identity; NULL when free
+    boot_id TEXT, time_namespace TEXT,    -- clock domain of the two times below
+    acquired_boottime REAL, expires_boottime REAL,
+    term_seconds REAL,
+    acquired_at REAL,                     -- for people only
+    CHECK ((owner IS NULL) = (expires_boottime IS NULL))
+) STRICT, WITHOUT ROWID;
+
+-- Ids that must not come back before a horizon, nor while something refers to them.
+CREATE TABLE tombstones (
+    kind TEXT NOT NULL,                   -- what was deleted: session, instance, job, ...
+    key TEXT NOT NULL,
+    made_at REAL NOT NULL,
+    horizon_at REAL NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (kind, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tombstones_horizon ON tombstones (horizon_at);
+CREATE TABLE tombstone_references (
+    kind TEXT NOT NULL, key TEXT NOT NULL,
+    holder_kind TEXT NOT NULL, holder_key TEXT NOT NULL,  -- what still refers to the deleted id
+    PRIMARY KEY (kind, key, holder_kind, holder_key),
+    FOREIGN KEY (kind, key) REFERENCES tombstones (kind, key)
+) STRICT, WITHOUT ROWID;
+
+-- Every deletion: who, when, why, how many. Never changed.
+CREATE TABLE deletions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    made_at REAL NOT NULL,
+    actor TEXT NOT NULL,                  -- program and person or process
+    reason TEXT NOT NULL,
+    kind TEXT NOT NULL,                   -- session, message, ...
+    keys TEXT NOT NULL,                   -- JSON list of the deleted ids
+    rows INTEGER NOT NULL CHECK (rows >= 0),
+    detail TEXT                           -- JSON: counts by table
+) STRICT;
+CREATE TRIGGER deletions_are_append_only_update BEFORE UPDATE ON deletions
+BEGIN SELECT RAISE(ABORT, 'the ledger of deletions is append-only'); END;
+CREATE TRIGGER deletions_are_append_only_delete BEFORE DELETE ON deletions
+BEGIN SELECT RAISE(ABORT, 'the ledger of deletions is append-only'); END;
+
+-- The feed of everything but appended messages, whose ids are their own feed. Trimmed from its old end.
+CREATE TABLE changes (
+    id INTEGER PRIMARY KEY,               -- max(id, store.change_floor) + 1
+    table_name TEXT NOT NULL,
+    key TEXT NOT NULL,                    -- the row's public id, e.g. a session id
+    operation TEXT NOT NULL CHECK (operation IN ('insert', 'update', 'delete')),
+    at REAL NOT NULL
+) STRICT;

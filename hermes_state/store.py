@@ -1,0 +1,162 @@
+"""`open_store`: the library's way to a native store, and what it gives.
+
+Invariant: a `Store` is safe for threads, shares one writer and one bounded pool of readers with every other `Store` of
+the same file in the process, and holds no transaction between calls. Its groups (`sessions`, `messages`, ...) are
+loaded when they are first used.
+
+Not for: files of hermes-agent, which are refused with the command that adopts them. One object with every method was
+rejected: nobody finds anything in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from hermes_state.clock import Clock, clock_from_environment
+from hermes_state.engine.core import acquire, release
+from hermes_state.errors import InvalidInput, StateError
+from hermes_state.location import STORE_NAME, home_folder
+
+if TYPE_CHECKING:
+    from hermes_state.aio import AsyncStore
+    from hermes_state.changes import Changes
+    from hermes_state.conversation.messages import Messages
+    from hermes_state.conversation.search import Search
+    from hermes_state.conversation.sessions import Sessions
+    from hermes_state.conversation.titles import Titles
+    from hermes_state.conversation.usage import Usage
+    from hermes_state.engine.core import Core
+    from hermes_state.engine.store import Durability
+    from hermes_state.leases import Leases
+
+
+def open_store(
+    home: str | os.PathLike[str] | None = None, *, path: str | os.PathLike[str] | None = None, read_only: bool = False,
+    durability: Durability | None = None, clock: Clock | None = None,
+) -> Store:
+    """Open the store of a home, or the store at `path`; one that is not there is made, unless `read_only`.
+
+    `home`: the folder that holds `state.db`; by default what HERMES_HOME, the sticky profile and ~/.hermes say now.
+    `durability`: None lets each operation choose ("process" for messages of a turn, "power" for what settles
+    something); "power" makes every commit survive a power cut; "process" leaves that out everywhere.
+    Raises `NotFound`, `ForeignStore` (a file of hermes-agent), `SchemaTooNew`, `SchemaTooOld`, `NotAStore`, `Refused`,
+    `CannotOpen`, `LockTimeout`, `SecondSQLite`, `IdentityConflict`.
+    """
+    if home is not None and path is not None:
+        raise InvalidInput("home names a folder and path names a file: give only one of them.")
+    if durability not in (None, "process", "power"):
+        raise InvalidInput(f"durability is 'process' or 'power', not {durability!r}.", durability=durability)
+    if path is None:
+        folder, _profile = home_folder(None if home is None else os.fspath(home), None, os.environ)
+        path = folder / STORE_NAME
+    core = acquire(
+        Path(path), read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
+        durability=durability,
+    )
+    return Store(core, durability)
+
+
+class Store:
+    """An open native store: a context manager, safe for threads."""
+
+    def __init__(self, core: Core, durability: Durability | None = None) -> None:
+        self._core: Core | None = core
+        self._durability = durability
+        self._lock = threading.Lock()
+        # The store's file, its random id for life, and the id that changes with every adopt, restore and repair.
+        self.path: Path = core.path
+        self.store_id: str = core.store_id
+        self.incarnation: str = core.incarnation
+
+    @property
+    def core(self) -> Core:
+        """The engine's side of this store. Raises `StateError` once it is closed."""
+        if self._core is None:
+            raise StateError(f"The store {self.path} is closed here.", hint="Open it again.", path=self.path)
+        return self._core
+
+    @functools.cached_property
+    def sessions(self) -> Sessions:
+        """Create, find, list, end, archive and delete sessions."""
+        from hermes_state.conversation.sessions import Sessions
+
+        return Sessions(self.core)
+
+    @functools.cached_property
+    def messages(self) -> Messages:
+        """Append messages and read them back."""
+        from hermes_state.conversation.messages import Messages
+
+        return Messages(self.core)
+
+    @functools.cached_property
+    def search(self) -> Search:
+        """Find messages: call it with a query."""
+        from hermes_state.conversation.search import Search
+
+        return Search(self.core)
+
+    @functools.cached_property
+    def usage(self) -> Usage:
+        """Tokens and money by model, task and day."""
+        from hermes_state.conversation.usage import Usage
+
+        return Usage(self.core)
+
+    @functools.cached_property
+    def titles(self) -> Titles:
+        """Titles of sessions."""
+        from hermes_state.conversation.titles import Titles
+
+        return Titles(self.core)
+
+    @functools.cached_property
+    def changes(self) -> Changes:
+        """What changed since a position, and waiting for more."""
+        from hermes_state.changes import Changes
+
+        return Changes(self.core)
+
+    @functools.cached_property
+    def leases(self) -> Leases:
+        """Leases with fences."""
+        from hermes_state.leases import Leases
+
+        return Leases(self.core)
+
+    @functools.cached_property
+    def aio(self) -> AsyncStore:
+        """The same groups for asyncio: every method is awaited and runs in a thread of its own pool."""
+        from hermes_state.aio import AsyncStore
+
+        return AsyncStore(self)
+
+    def close(self) -> None:
+        """Give the store back. Safe to call twice; the last user in the process closes the connections."""
+        with self._lock:
+            core, self._core = self._core, None
+        if core is None:
+            return
+        aio = self.__dict__.get("aio")
+        if aio is not None:
+            aio.shut_down()
+        search = self.__dict__.get("search")
+        try:
+            if search is not None:
+                search.close()
+        finally:
+            release(core, self._durability)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._core is None else "open"
+        return f"<Store {self.path} {state}>"

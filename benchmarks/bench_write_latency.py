@@ -4,8 +4,8 @@ Understand first: a transaction of one row takes some tens of microseconds at `p
 and one fsync more at `power`. The engine adds its guards: are the files still the path's, does the kernel still show
 our locks, has another library opened the file. They are system calls of a microsecond or two each, so they can only be
 seen at `process`. With several writers the wait for the lock decides. SQLite's own busy handler first asks again very
-soon and then sleeps longer and longer, so most of its waits are short and a few are very long; the engine's asks again
-after a millisecond each time, so no wait is short and none is very long.
+soon and then sleeps longer and longer, so most of its waits are short and a few are very long; the engine's asks ten
+times after a tenth of a millisecond and then after a millisecond each time, so none is very long.
 
 Sides: `ours` and `floor` (apsw with SQLite's busy timeout), each with one writer at both levels; with `three` writer
 processes that pause between writes, as gateways do; and with a `crowd` of three that never pause. Each guard is timed

@@ -1,27 +1,32 @@
 """The store for asyncio: the same groups and names, awaited.
 
-Invariant: no call blocks the event loop: each runs in a thread of the store's own small pool, where it waits for locks
-and disks. A cancelled await stops waiting; what its thread has begun is finished or rolled back there, never left half
-done. Writes of one task keep their order, because each is awaited before the next begins.
+Invariant: no call blocks the event loop. Work runs in the store's own small pool of threads; what waits for others
+(`changes.wait`, `changes.follow`, `leases.acquire`) has a thread of its own, so that any number of waits leaves the
+pool to the work that would end them. A cancelled await stops waiting: a wait ends, a write that has begun is finished
+or rolled back by its thread. What a method gives that has methods of its own (a stream, a lease) is awaited likewise.
+Writes of one task keep their order, because each is awaited before the next begins.
 
-Not for: iterating without end in the loop; long reads are pages. Writing an asynchronous engine was rejected: SQLite's
-calls block, and one writer has nothing to overlap.
+Not for: `Store.close` on the loop, which waits for running work: await `aio.close()`. An asynchronous engine was
+rejected: SQLite's calls block, and one writer has nothing to overlap.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
-
-from hermes_state.errors import StateError
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
+    from hermes_state.changes import Batch, Position
+    from hermes_state.engine.store import Durability
+    from hermes_state.engine.transaction import Transaction
     from hermes_state.store import Store
 
 THREADS = 5  # one for the writer and one for each pooled reader
+Result = TypeVar("Result")
 
 
 class AsyncStore:
@@ -34,31 +39,42 @@ class AsyncStore:
         self.messages = AsyncGroup(self, "messages")
         self.usage = AsyncGroup(self, "usage")
         self.titles = AsyncGroup(self, "titles")
-        self.changes = AsyncGroup(self, "changes")
-        self.leases = AsyncGroup(self, "leases")
+        self.changes = AsyncChanges(self, "changes")
+        self.leases = AsyncLeases(self, "leases")
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
         return await self.run(lambda: self._store.search(query, **options))
 
-    async def close(self) -> None:
-        """Close the store without blocking the loop."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._store.close)
+    async def write(self, work: Callable[[Transaction], Result], *, durability: Durability = "process") -> Result:
+        """Run `work(tx)` in one write transaction, in a thread; nothing in it may await."""
+        return await self.run(lambda: self._store.core.write(work, durability=durability))
 
-    async def run(self, work: Callable[[], Any]) -> Any:
+    async def close(self) -> None:
+        """Close the store without blocking the loop. Waits end, work that has begun is finished."""
+        await _in_own_thread(self._store.close)
+
+    async def run(self, work: Callable[[], Result]) -> Result:
         """Run any function of the store in a thread of its pool, e.g. several calls as one."""
         try:
             future = asyncio.get_running_loop().run_in_executor(self._threads, work)
         except RuntimeError as error:
-            raise StateError(
-                f"The store {self._store.path} is closed here.", hint="Open it again.", path=self._store.path
-            ) from error
+            from hermes_state.store import closed_here
+
+            raise closed_here(self._store.path) from error
         return await future
 
     def shut_down(self) -> None:
-        """No new work; waits for what runs. Called by `Store.close`."""
+        """No new work; waits end, and what runs is waited for. Called by `Store.close`."""
+        self.changes.stop()
         self._threads.shutdown(wait=True)
+
+    def wrapped(self, result: Any) -> Any:
+        """A result as a caller in the loop may use it: streams and leases get methods that are awaited."""
+        from hermes_state.conversation.streams import Stream
+        from hermes_state.leases import Lease
+
+        return AsyncObject(self, result) if isinstance(result, (Stream, Lease)) else result
 
 
 class AsyncGroup:
@@ -72,9 +88,113 @@ class AsyncGroup:
         method = getattr(getattr(self._aio._store, self._name), name)
         if name.startswith("_") or not callable(method):
             raise AttributeError(f"{self._name}.{name} cannot be awaited; read it from the store itself")
+        return _awaited(self._aio, method)
 
-        @functools.wraps(method)
-        async def awaited(*args: Any, **options: Any) -> Any:
-            return await self._aio.run(functools.partial(method, *args, **options))
 
-        return awaited
+class AsyncChanges(AsyncGroup):
+    """`changes`, whose waits have threads of their own."""
+
+    def __init__(self, aio: AsyncStore, name: str) -> None:
+        super().__init__(aio, name)
+        self._waiting: set[Any] = set()
+        self._stopped = False
+
+    async def wait(self, position: Position, *, timeout_seconds: float | None) -> bool:
+        """As `Changes.wait`; a cancelled wait ends its thread at once."""
+        from hermes_state.changes import Changes
+
+        changes = Changes(self._aio._store.core)
+        self._waiting.add(changes)
+        if self._stopped:
+            changes.stop()
+        try:
+            return await _in_own_thread(lambda: changes.wait(position, timeout_seconds=timeout_seconds))
+        finally:
+            changes.stop()
+            self._waiting.discard(changes)
+
+    async def follow(self, position: Position, *, limit: int = 500) -> AsyncIterator[Batch]:
+        """Batches from `position` on, as they come: `async for batch in store.aio.changes.follow(position)`."""
+        while await self.wait(position, timeout_seconds=None):
+            batch = await self.since(position, limit=limit)
+            position = batch.position
+            yield batch
+
+    def stop(self) -> None:
+        """End every wait, now and later."""
+        self._stopped = True
+        for changes in list(self._waiting):
+            changes.stop()
+
+
+class AsyncLeases(AsyncGroup):
+    """`leases`, where waiting for one has a thread of its own."""
+
+    async def acquire(self, name: str, **options: Any) -> AsyncObject:
+        """As `Leases.acquire`. A lease that comes after its await was cancelled is released by its thread."""
+        leases, given_up = self._aio._store.leases, threading.Event()
+
+        def wait() -> Any:
+            lease = leases.acquire(name, **options)
+            if given_up.is_set():
+                lease.release()
+            return lease
+
+        try:
+            return AsyncObject(self._aio, await _in_own_thread(wait))
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+
+class AsyncObject:
+    """A stream or a lease whose methods are awaited; its plain facts are read as they are.
+
+    `sync` is the object itself, for `lease.sync.guard(tx)` inside a write.
+    """
+
+    def __init__(self, aio: AsyncStore, sync: Any) -> None:
+        self._aio = aio
+        self.sync = sync
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.sync, name)
+        return _awaited(self._aio, found) if callable(found) else found
+
+    async def __aenter__(self) -> Self:
+        await self._aio.run(self.sync.__enter__)
+        return self
+
+    async def __aexit__(self, *failure: Any) -> None:
+        await self._aio.run(lambda: self.sync.__exit__(*failure))
+
+
+def _awaited(aio: AsyncStore, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def awaited(*args: Any, **options: Any) -> Any:
+        return aio.wrapped(await aio.run(functools.partial(method, *args, **options)))
+
+    return awaited
+
+
+async def _in_own_thread(work: Callable[[], Result]) -> Result:
+    """Run `work` in a thread of its own, which nobody waits for when the await is cancelled."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def deliver(give: Callable[[Any], None], what: Any) -> None:
+        if not future.done():
+            give(what)
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            outcome: tuple[Callable[[Any], None], Any] = (future.set_exception, error)
+        else:
+            outcome = (future.set_result, result)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(deliver, *outcome)
+
+    threading.Thread(target=run, name="hermes-state-wait", daemon=True).start()
+    return await future

@@ -37,8 +37,8 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   └── StatementFailed   SQLite refused a statement for another reason
     ├── SchemaTooOld, SchemaTooNew
     ├── MigrationFailed       a migration step did not apply; the store is as before
-    ├── ImmutableRow          a row that never changes was to be changed
     ├── SearchUnavailable     the search index cannot be used and the caller asked not to do without
+    ├── GateNotOpened         for tests: another process did not come to where it was waited for (see `testing`)
     └── MarksDamaged, LedgerDamaged   a file that we keep beside the store cannot be read
 """
 
@@ -298,7 +298,10 @@ class IdentityConflict(Refused):
 
 
 class IdempotencyConflict(StateError):
-    """The caller's fault: a key came again with other content. Facts: `path`, `session_id`, `key`, `existing_id`."""
+    """The caller's fault: a key came again with other content, or after its message was taken back (`taken_back`).
+
+    Facts: `path`, `session_id`, `key`, `existing_id`, `taken_back`.
+    """
 
     code = "idempotency_conflict"
 
@@ -327,12 +330,6 @@ class MigrationFailed(StateError):
     """A step did not apply and was rolled back whole. Facts: `path`, `number`, `name`."""
 
     code = "migration_failed"
-
-
-class ImmutableRow(StateError):
-    """The caller's fault: messages and view edits never change. Facts: `path`, `table`, `row_id`."""
-
-    code = "immutable_row"
 
 
 class SearchUnavailable(StateError):

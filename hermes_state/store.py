@@ -14,7 +14,7 @@ import functools
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from hermes_state.clock import Clock, clock_from_environment
 from hermes_state.engine.core import acquire, release
@@ -44,10 +44,13 @@ def open_store(
     `durability`: None lets each operation choose ("process" for messages of a turn, "power" for what settles
     something); "power" makes every commit survive a power cut; "process" leaves that out everywhere.
     Raises `NotFound`, `ForeignStore` (a file of hermes-agent), `SchemaTooNew`, `SchemaTooOld`, `NotAStore`, `Refused`,
-    `CannotOpen`, `LockTimeout`, `SecondSQLite`, `IdentityConflict`.
+    `CannotOpen`, `LockTimeout`, `SecondSQLite`, `IdentityConflict`, `InvalidInput` (for arguments of no meaning).
     """
     if home is not None and path is not None:
         raise InvalidInput("home names a folder and path names a file: give only one of them.")
+    for name, given in (("home", home), ("path", path)):
+        if given is not None and "\0" in os.fsdecode(given):
+            raise InvalidInput(f"{name} has a NUL character, which no file name can have.", argument=name)
     if durability not in (None, "process", "power"):
         raise InvalidInput(f"durability is 'process' or 'power', not {durability!r}.", durability=durability)
     if path is None:
@@ -76,7 +79,7 @@ class Store:
     def core(self) -> Core:
         """The engine's side of this store. Raises `StateError` once it is closed."""
         if self._core is None:
-            raise StateError(f"The store {self.path} is closed here.", hint="Open it again.", path=self.path)
+            raise closed_here(self.path)
         return self._core
 
     @functools.cached_property
@@ -136,12 +139,19 @@ class Store:
         return AsyncStore(self)
 
     def close(self) -> None:
-        """Give the store back. Safe to call twice; the last user in the process closes the connections."""
+        """Give the store back. Safe to call twice; the last user in the process closes the connections.
+
+        Raises `StateError`, and changes nothing, inside a function that is writing to the store.
+        """
+        if self._core is not None:
+            self._core.refuse_close_inside()
         with self._lock:
             core, self._core = self._core, None
         if core is None:
             return
-        aio = self.__dict__.get("aio")
+        changes, aio = self.__dict__.get("changes"), self.__dict__.get("aio")
+        if changes is not None:
+            changes.stop()  # an endless wait would keep the threads of aio from ending
         if aio is not None:
             aio.shut_down()
         search = self.__dict__.get("search")
@@ -149,6 +159,10 @@ class Store:
             if search is not None:
                 search.close()
         finally:
+            # Others in the process may go on using the core: a group that somebody kept must not.
+            for name in ("sessions", "messages", "search", "usage", "titles", "changes", "leases"):
+                if name in self.__dict__:
+                    self.__dict__[name]._core = _Closed(self.path)
             release(core, self._durability)
 
     def __enter__(self) -> Self:
@@ -160,3 +174,18 @@ class Store:
     def __repr__(self) -> str:
         state = "closed" if self._core is None else "open"
         return f"<Store {self.path} {state}>"
+
+
+class _Closed:
+    """What a group has in place of the core once its store is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise closed_here(self._path)
+
+
+def closed_here(path: Path) -> StateError:
+    """The error for work through a store that was closed."""
+    return StateError(f"The store {path} is closed here.", hint="Open it again.", path=path)

@@ -35,6 +35,10 @@ class Kind(Enum):
     OTHER = "other"  # parented for another reason
 
 
+# What a native row says; a word of a later release is a parent for a reason that is not known here.
+_RELATIONS = {kind.value: kind for kind in Kind if kind is not Kind.ROOT}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Unit:
     """Sessions that are removed together or not at all."""
@@ -197,6 +201,8 @@ class Forest:
             return Kind.DELEGATE
         if parent is None or parent.id == row.id:
             return Kind.ROOT
+        if row.relation is not None:
+            return _RELATIONS.get(row.relation, Kind.OTHER)
         if row.branched_from == parent.id:
             return Kind.BRANCH
         if row.reset_from == parent.id:

@@ -99,14 +99,18 @@ def test_every_command_prints_what_the_readme_shows(run_cli, store_copy, fake_cl
 
 @pytest.mark.slow
 def test_every_python_block_runs_with_and_without_a_named_home(
-    child, store_copy, monkeypatch: pytest.MonkeyPatch
+    child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HERMES_HOME", raising=False)
-    home = store_copy("0.19.0").parent
-    (home.parent / ".hermes").symlink_to(home)
-    for body in blocks("python"):
-        for named in ({"HERMES_HOME": str(home)}, {}):
-            child(body, env={"HOME": str(home.parent), **named}).finish()
+    library = FENCE.findall((PROJECT / "docs" / "library.md").read_text(encoding="utf-8"))
+    bodies = [*blocks("python"), *(body for kind, body in library if kind == "python")]
+    assert len(bodies) == 2
+    for number, body in enumerate(bodies):
+        for named in (True, False):
+            folder = tmp_path / f"{number}-{named}"
+            folder.mkdir()
+            env = {"HOME": str(folder), **({"HERMES_HOME": str(folder / "home")} if named else {})}
+            child(f"import os; os.chdir({str(folder)!r})\n{body}", env=env).finish()
 
 
 def test_every_file_that_the_readme_links_to_exists() -> None:

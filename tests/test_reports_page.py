@@ -8,8 +8,12 @@ from pathlib import Path
 
 NUMBERS = {
     3, 10, 12, 14, 15, 16, 17, 20, 21, 22, 23, 41, 42, 43, 44, 45, 46, 49, 52, 53, 54, 55, 56, 59, 62, 63, 64, 66, 67,
-    68, 93, 94, 95, 96, 97, 98,
+    68, *range(25, 30), 31, *range(69, 99), *range(107, 129), *range(172, 187), 208, 210, 216, *range(218, 225),
+    *range(227, 232), 237, *range(239, 246),
 }
+# What no test here can answer: numbers without a report, and verbs of later releases.
+UNKNOWN = {26, 69, 94, 107, 108, 118, 173, 175, 218}
+LATER = {70, 87, 88, 231}
 
 
 def table(project: Path) -> dict[int, list[str]]:
@@ -33,14 +37,20 @@ def test_every_report_of_this_release_is_in_the_table_once(project: Path) -> Non
 def test_every_report_has_a_link_and_a_test_or_says_why_not(project: Path) -> None:
     for number, (link, expected, tests, why) in table(project).items():
         assert expected, number
-        assert re.fullmatch(r"\[[\w-]+#\d+\]\(https://github\.com/\S+/\d+\)", link) or (link == "none" and why), number
-        assert "::" in tests or (tests == "none" and why), number
+        if number in UNKNOWN:
+            assert (link, tests, why) == ("none", "none", "No report with this number is on record"), number
+        else:
+            assert re.fullmatch(r"\[[\w-]+#\d+\]\(https://github\.com/\S+/\d+\)", link), number
+        if number in LATER:
+            assert tests == "none" and why.startswith("Not in this release: "), number
+        elif number not in UNKNOWN:
+            assert "::" in tests, number
 
 
 def test_every_test_that_the_table_names_exists(project: Path) -> None:
     named = [name for cells in table(project).values() for name in re.findall(r"`([^`]+\.py::\w+)`", cells[2])]
     known: dict[str, set[str]] = {}
-    assert len(named) >= len(NUMBERS)
+    assert len(named) > len(NUMBERS - UNKNOWN - LATER)
     for name in named:
         path, _, test = name.partition("::")
         assert test in known.setdefault(path, names_in(project / path)), name

@@ -20,9 +20,10 @@ from typing import TypeVar
 from hermes_state.clock import Clock
 from hermes_state.engine.connection import APPLICATION_ID, ReadStore, open_read, open_write
 from hermes_state.engine.create import create_store, refuse_leftovers
-from hermes_state.engine.files import foreign_store
+from hermes_state.engine.files import foreign_store, real_path
 from hermes_state.engine.migrate import applied, migrate, pending, refuse_too_old
 from hermes_state.engine.pool import ReaderPool
+from hermes_state.engine.pragmas import DURABILITIES, unknown_durability
 from hermes_state.engine.store import Durability, Store
 from hermes_state.engine.transaction import Transaction
 from hermes_state.errors import (
@@ -56,7 +57,7 @@ class Core:
         self.forced: Durability | None = None
         # rises whenever the writer was opened anew: what a caller remembered of rows may be out of date then
         self.epoch = 0
-        self._pool = ReaderPool(self.new_reader, POOL_SIZE)
+        self._pool = ReaderPool(self.new_reader, POOL_SIZE, clock=clock)
         try:
             if self._writer is None:
                 with self._pool.reader() as reader:
@@ -64,6 +65,7 @@ class Core:
                     pending(path, applied(reader))
             else:
                 self.store_id, self.incarnation = identity(self._writer)
+                self._writer.mark_identity(self.store_id)
                 if missing := pending(path, applied(self._writer)):
                     refuse_too_old(path, missing)
                     migrate(self._writer, clock=clock)
@@ -74,7 +76,10 @@ class Core:
     # --- work ------------------------------------------------------------------------------------------------
 
     def reader(self) -> AbstractContextManager[ReadStore]:
-        """A pooled reader for the `with` block; waits while all are in use."""
+        """A pooled reader for the `with` block; waits while all are in use by other threads.
+
+        A block inside another one of the same thread gets the same reader, and sees what its snapshot sees.
+        """
         return self._pool.reader()
 
     def new_reader(self) -> ReadStore:
@@ -88,24 +93,29 @@ class Core:
         """Run `work(tx)` in one BEGIN IMMEDIATE and return what it returned, once it is committed.
 
         `deadline_seconds`: how long to wait for the lock (default 20). Raises `LockTimeout` (nothing was changed),
-        `ReadOnlyStore`, `GenerationLost`, `WriteLockLost`, `Corrupt`, `DiskFull`, and what `work` raises.
+        `ReadOnlyStore`, `GenerationLost`, `WriteLockLost`, `Corrupt`, `DiskFull`, `InvalidInput` for a durability that
+        is none, and what `work` raises. An interrupt leaves nothing open; one that comes after COMMIT undoes nothing.
         """
+        if durability not in DURABILITIES:
+            raise unknown_durability(durability, self.path)
         writer = self._writer
         if writer is None or writer.stopped is not None:
             writer = self._usable_writer()
-        with writer.transaction(durability=self.forced or durability, deadline_seconds=deadline_seconds) as tx:
-            return work(tx)
+        return writer.write(work, durability=self.forced or durability, deadline_seconds=deadline_seconds)
 
     def _usable_writer(self) -> Store:
         if self._writer is None:
             raise ReadOnlyStore(
                 f"{self.path} was opened for reading only.", hint="Open it with read_only=False.", path=self.path
             )
+        if self._pid != os.getpid():
+            return self._writer  # a forked child, which it refuses by name; another thread may have had the lock
         with self._lock:
             if isinstance(self._writer.stopped, UnsafeProcess):
                 self._writer.reopen()
                 self.epoch += 1
                 self.store_id, self.incarnation = identity(self._writer)
+                self._writer.mark_identity(self.store_id)
         return self._writer
 
     def join(self, wish: Durability | None) -> None:
@@ -130,6 +140,11 @@ class Core:
         """The one writer, for maintenance of the whole file such as `incremental_vacuum`."""
         return self._usable_writer()
 
+    def refuse_close_inside(self) -> None:
+        """Raise `StateError` when it is the function given to `write` that wants to close."""
+        if self._writer is not None:
+            self._writer.refuse_close_inside()
+
     def close(self) -> None:
         """Close all connections. Use `release`, which counts the users."""
         try:
@@ -144,10 +159,10 @@ def acquire(
 ) -> Core:
     """The core of the native store at `path`, shared with whoever has it open in this process.
 
-    Raises `NotFound`, `ForeignStore`, `SchemaTooNew`, `SchemaTooOld`, `IdentityConflict`, `Refused`, and what opening
-    raises.
+    Raises `InvalidInput`, `NotFound`, `ForeignStore`, `SchemaTooNew`, `SchemaTooOld`, `IdentityConflict`, `Refused`,
+    and what opening raises.
     """
-    real = Path(os.path.realpath(path))
+    real = real_path(path)
     with _OPEN_LOCK:
         core = _OPEN.get((real, read_only))
         if core is None or core._pid != os.getpid():
@@ -169,12 +184,24 @@ def acquire(
 
 def release(core: Core, durability: Durability | None = None) -> None:
     """One user less, who had asked for `durability`; the last one closes."""
+    core.refuse_close_inside()
     with _OPEN_LOCK:
         if not core.part(durability) or core._pid != os.getpid():
             return
         if _OPEN.get((core.path, core.read_only)) is core:
             del _OPEN[core.path, core.read_only]
         core.close()
+
+
+def _forget_in_child() -> None:
+    """In a forked child: the cores are the parent's, and one of its threads may have held the lock."""
+    global _OPEN_LOCK
+    _OPEN_LOCK = threading.RLock()
+    _OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def identity(reader: ReadStore | Store | Transaction) -> tuple[str, str]:

@@ -25,7 +25,7 @@ import apsw
 
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.connection import APPLICATION_ID
-from hermes_state.engine.files import new_private_file
+from hermes_state.engine.files import new_private_file, real_path
 from hermes_state.engine.filesystem import check_wal_allowed
 from hermes_state.engine.schema import known_migrations, schema_sql
 from hermes_state.engine.translate import translated
@@ -43,7 +43,7 @@ def create_store(
     `folder` makes a missing folder with mode 0700; an existing one is left as it is. Raises `Refused` over leftovers
     and on file systems where WAL is unsafe, `CannotOpen`, `DiskFull`.
     """
-    target = Path(os.path.realpath(path))
+    target = real_path(path)
     if folder:
         _make_folder(target.parent)
     refuse_leftovers(target)
@@ -55,21 +55,29 @@ def create_store(
     try:
         fill_new_store(staged, clock=clock, adopted_from=adopted_from)
         _sync(staged)
-        return _publish(staged, target)
+        return publish(staged, target)
     finally:
         for name in (staged, Path(f"{staged}-wal"), Path(f"{staged}-shm")):
             name.unlink(missing_ok=True)
 
 
-def fill_new_store(path: Path, *, clock: Clock = SYSTEM, adopted_from: Mapping[str, Any] | None = None) -> None:
-    """Put schema, identity and ledger into the new private file `path`, which nobody else knows."""
+def fill_new_store(
+    path: Path, *, clock: Clock = SYSTEM, adopted_from: Mapping[str, Any] | None = None, page_size: int = 4096,
+    journal_mode: str = "wal",
+) -> None:
+    """Put schema, identity and ledger into the new private file `path`, which nobody else knows.
+
+    `page_size` and `journal_mode`: those of the store whose content it will replace; the backup API changes neither.
+    """
     from hermes_state import __version__
 
     now = clock.now()
     with translated(path, "creating"):
         connection = apsw.Connection(str(path))
-        try:
-            for pragma in ("auto_vacuum = incremental", f"application_id = {APPLICATION_ID}", "journal_mode = wal"):
+    try:
+        with translated(path, "creating", connection):  # while it is open, it can say what the system said
+            pragmas = ("auto_vacuum = incremental", f"application_id = {APPLICATION_ID}")
+            for pragma in (f"page_size = {page_size}", *pragmas, f"journal_mode = {journal_mode}"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             connection.execute("BEGIN IMMEDIATE").fetchall()
             connection.execute(schema_sql()).fetchall()
@@ -82,6 +90,17 @@ def fill_new_store(path: Path, *, clock: Clock = SYSTEM, adopted_from: Mapping[s
                 [(step.number, step.name, step.sha256, now, __version__) for step in known_migrations()],
             ).fetchall()
             connection.execute("COMMIT").fetchall()
+    finally:
+        connection.close()
+
+
+def fill_empty_database(path: Path, *, page_size: int = 4096) -> None:
+    """Make the new private file `path` a database without any table, in WAL mode, for another program's schema."""
+    with translated(path, "creating"):
+        connection = apsw.Connection(str(path))
+        try:
+            for pragma in (f"page_size = {page_size}", "journal_mode = wal"):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
         finally:
             connection.close()
 
@@ -128,7 +147,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _publish(staged: Path, target: Path) -> bool:
+def publish(staged: Path, target: Path) -> bool:
+    """Give the finished private file `staged` the name `target`; False when something has that name already."""
     try:
         _rename_without_replacing(staged, target)
     except FileExistsError:

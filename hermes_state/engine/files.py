@@ -8,10 +8,12 @@ Not for: what the file holds (SQLite decides) or who has it open (see `stale.py`
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
+from hermes_state.engine.translate import out_of_descriptors
 from hermes_state.errors import (
     CannotOpen,
     ForeignStore,
@@ -25,10 +27,17 @@ from hermes_state.errors import (
 )
 
 
+def real_path(path: Path | str) -> Path:
+    """`path` with every link in it followed. Raises `InvalidInput` for what no file can be named."""
+    if "\0" in str(path):
+        raise InvalidInput(f"A file cannot be named {str(path)!r}: there is a NUL in it.", path=Path(path))
+    return Path(os.path.realpath(path))
+
+
 def existing_file(path: Path | str) -> Path:
     """The real path of an existing, regular, non-empty file."""
     given = Path(path)
-    real = Path(os.path.realpath(given))
+    real = real_path(given)
     try:
         state = os.stat(real)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -81,6 +90,10 @@ def new_private_file(target: Path) -> None:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError as error:
         raise InvalidInput(f"{target} exists already.", hint="Name a new file.", path=target) from error
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise out_of_descriptors(target, "creating", error.errno) from error
 
 
 def no_room_for_sidecars(path: Path, problem: StateError) -> CannotOpen:
@@ -93,11 +106,13 @@ def no_room_for_sidecars(path: Path, problem: StateError) -> CannotOpen:
     )
 
 
-def unseen_descriptors(path: Path, error: OSError) -> IOFailure:
+def unseen_descriptors(path: Path, error: OSError, doing: str = "opening") -> StateError:
+    """The error for a look at open files, of this process or of others, that failed."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return out_of_descriptors(path, doing, error.errno)
     return IOFailure(
-        f"This process cannot list its own open files ({error.strerror}), so it cannot tell whether {path} is open "
-        "by other means.",
-        hint="Raise the open-file limit (`ulimit -n`) or close files, then try again.",
+        f"Open files cannot be listed ({error.strerror}), so it cannot be told whether {path} is open by other means.",
+        hint="Check that /proc is mounted and can be read.",
         path=path, errno=error.errno,
     )
 

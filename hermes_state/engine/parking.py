@@ -4,7 +4,7 @@ Invariant: a connection is never rolled back or closed while that would unlock b
 process believes to have, or write over what another process commits. It is parked instead: kept as it is, until the
 reason is gone or the process ends. Python's own garbage collection cannot close it either.
 
-Not for: deciding that something is wrong (see `link.py`). Closing anyway and reporting it was rejected: the harm is
+Not for: deciding that something is wrong (see `guarded.py`). Closing anyway and reporting it was rejected: the harm is
 done by then (measured: the other library's COMMIT says ok and its row is gone).
 """
 
@@ -25,13 +25,13 @@ from hermes_state.engine.translate import translated
 from hermes_state.errors import SecondSQLite
 
 if TYPE_CHECKING:
-    from hermes_state.engine.link import Link
+    from hermes_state.engine.guarded import Guarded
 
-LIVE: WeakSet[Link] = WeakSet()
-_PARKED: list[Link] = []
+LIVE: WeakSet[Guarded] = WeakSet()
+_PARKED: list[Guarded] = []
 
 
-def park(link: Link) -> None:
+def park(link: Guarded) -> None:
     """Keep the connection of `link` open. The caller holds the registry's lock."""
     _keep_for_ever(link.raw_connection)
     _PARKED.append(link)

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import apsw
 
-from hermes_state.errors import PragmaRefused
+from hermes_state.errors import InvalidInput, PragmaRefused
 
 SYNCHRONOUS = {"process": 1, "power": 2}  # NORMAL survives kill -9 of any process; FULL syncs the WAL at that commit
+DURABILITIES = tuple(SYNCHRONOUS)
+
+
+def unknown_durability(said: object, path: Path) -> InvalidInput:
+    """The error for a durability that is neither."""
+    return InvalidInput(f"durability is 'process' or 'power', not {said!r}.", durability=said, path=path)
 
 
 def read_pragma(connection: apsw.Connection, name: str) -> object:

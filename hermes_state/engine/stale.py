@@ -1,10 +1,16 @@
 """Nobody goes on writing while another process still has a lost generation of the store open.
 
-Invariant: an open for writing looks at every visible process once and is refused while one of them holds an unlinked
-or replaced file of the store: its next checkpoint, at the latest at its close, would overwrite what we commit
-(measured), and no lock shows it. Not for: readers, which lose nothing, and the append path.
+Invariant: an open for writing is refused while another process holds an unlinked or replaced file of the store: its
+next checkpoint, at the latest at its close, would overwrite what we commit (measured), and no lock shows it. So it
+looks at every visible process once (5 to 50 ms), always for a foreign file and under the exclusive lock. For a native
+store it looks only when -wal or -shm is missing, so that this open makes a new generation: every other holder of a
+native store is this engine, and a stale connection of it checkpoints nothing, neither at its next use (the generation
+guard stops it) nor at its close (SQLite's checkpoint at close is off); and while it is the only one beside us, its lock
+on the database file shows it (`refuse_other_sidecars`). A program that writes native files with SQLite's defaults is
+outside that reasoning, and outside what a native store is for.
 
-The kernel's lock table alone was rejected: a process whose locks were cancelled is not in it and still writes.
+Not for: readers, which lose nothing. The kernel's lock table alone was rejected: a process whose locks were cancelled
+is not in it and still writes.
 """
 
 from __future__ import annotations
@@ -13,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_state.engine.busy import BusyWait
+from hermes_state.engine.descriptors import identity_of, sidecars
+from hermes_state.engine.files import unseen_descriptors
 from hermes_state.engine.generation import user_sentence
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock
 from hermes_state.errors import GenerationLost
@@ -21,11 +29,20 @@ if TYPE_CHECKING:
     from hermes_state.engine.store import Store
 
 
+def has_sidecars(path: Path) -> bool:
+    """True when -wal and -shm are both there, so that an open makes no new generation."""
+    _main, wal, shm = sidecars(path)
+    return identity_of(wal) is not None and identity_of(shm) is not None
+
+
 def refuse_stale_holders(path: Path) -> None:
     """Raise `GenerationLost` naming the processes that hold a lost generation of the store at `path`."""
     from lockowners import holders
 
-    stale = tuple(holder for holder in holders(path).holders if holder.stale)
+    try:
+        stale = tuple(holder for holder in holders(path).holders if holder.stale)
+    except OSError as error:
+        raise unseen_descriptors(path, error) from error
     if not stale:
         return
     pids = ", ".join(f"PID {holder.process.pid}" for holder in stale)

@@ -69,9 +69,10 @@ def register(connection: apsw.Connection, rule: NulRule) -> None:
     try:
         connection.register_fts5_tokenizer("cjk_unicode61", _cjk_factory)
     except apsw.NoFTS5Error:
-        # APSW asks SQLite for the full-text interface with a SELECT and hides why that failed.
+        # APSW asks SQLite for the full-text interface with a SELECT and hides why that failed. When the reason has gone
+        # meanwhile, as a lock of another opener has, the schema is read by now and the interface can be had.
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 0").fetchall()
-        raise
+        connection.register_fts5_tokenizer("cjk_unicode61", _cjk_factory)
     if rule is NulRule.CUT:
         connection.register_fts5_tokenizer("trigram", _cutting_trigram_factory(connection))
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -26,6 +27,7 @@ _NO_SIDECAR = {1288, 1544}
 # SQLITE_IOERR_SHMOPEN, _SHMSIZE, _SHMLOCK, _SHMMAP: it was the WAL index that failed.
 _WAL_INDEX = {4618, 4874, 5130, 5386}
 
+_NO_DESCRIPTOR = {errno_names.EMFILE, errno_names.ENFILE}
 _TELLING = {
     errno_names.EMFILE, errno_names.ENFILE, errno_names.EACCES, errno_names.EPERM, errno_names.EROFS,
     errno_names.ENOSPC, errno_names.ENOMEM, errno_names.ELOOP,
@@ -73,6 +75,8 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
             hint=f"Check the disk, the file system and the open-file limit first. {doctor}",
             errno=system_errno, **facts,
         )
+    if primary == apsw.SQLITE_CANTOPEN and system_errno in _NO_DESCRIPTOR:
+        return out_of_descriptors(path, doing, system_errno, said, sqlite_code=primary, sqlite_extended=extended)
     if primary == apsw.SQLITE_CANTOPEN or extended in _NO_SIDECAR:
         # SQLite looks for files that need not be there, so most numbers left behind are of no meaning.
         number = system_errno if system_errno in _TELLING else 0
@@ -95,9 +99,58 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
     return errors.StatementFailed(f"SQLite refused a statement while {doing} {path}. {said}", hint="", **facts)
 
 
+def out_of_descriptors(path: Path, doing: str, number: int, said: str = "", **facts: Any) -> errors.CannotOpen:
+    """The error for a file that cannot be opened because there are too many open files, whatever they are.
+
+    `number` is EMFILE (this process's limit) or ENFILE (the machine's).
+    """
+    who = "This machine" if number == errno_names.ENFILE else "This process"
+    return errors.CannotOpen(
+        f"{who} has run out of file descriptors, so {doing} {path} failed{_os_error(number)}.{said and f' {said}'}",
+        hint="Nothing is wrong with the store. Find what keeps files open (`ls -l /proc/PID/fd`), or raise the "
+        "open-file limit (`ulimit -n`, LimitNOFILE= of a service).",
+        path=path, errno=number, **facts,
+    )
+
+
+def missing_descriptor() -> int:
+    """EMFILE or ENFILE when no further file can be opened now, else 0."""
+    try:
+        os.close(os.open(os.sep, os.O_RDONLY))
+    except OSError as error:
+        return error.errno if error.errno in _NO_DESCRIPTOR else 0
+    return 0
+
+
 def _os_error(number: int) -> str:
     """ " (EMFILE: Too many open files)", or nothing when the system said nothing."""
     return f" ({errno_names.errorcode.get(number, number)}: {os.strerror(number)})" if number else ""
+
+
+def named(
+    error: apsw.Error | UnicodeDecodeError, path: Path, doing: str, connection: apsw.Connection | None = None,
+    on_busy: Callable[[apsw.Error], errors.StateError] | None = None,
+) -> errors.StateError:
+    """The error of this project for what a statement raised. To be called at once: SQLite keeps one system errno.
+
+    `on_busy` builds the error for a lock that did not come, with the names that only the caller can look up.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        # Cells that may hold any bytes are read as such; this is text that SQLite itself reads, the schema above all.
+        return errors.Corrupt(
+            f"{path} holds text that is not UTF-8 where it must be: {doing} failed at byte {error.start} of "
+            f"{error.object[:40]!r}.",
+            hint=_DOCTOR.format(path=path), path=path, search_index=False,
+        )
+    if on_busy is not None and isinstance(error, apsw.BusyError):
+        return on_busy(error)
+    # system_errno is only meaningful right after the failure of this connection.
+    number = 0
+    if connection is not None and not isinstance(error, apsw.ConnectionClosedError):
+        number = int(connection.system_errno)
+    elif isinstance(error, apsw.CantOpenError):
+        number = missing_descriptor()  # there is no connection to ask what the system said
+    return translate(error, path, doing, system_errno=number)
 
 
 @contextmanager
@@ -105,24 +158,8 @@ def translated(
     path: Path, doing: str, connection: apsw.Connection | None = None,
     on_busy: Callable[[apsw.Error], errors.StateError] | None = None,
 ) -> Iterator[None]:
-    """Turn any APSW error inside the block into one of this project, the cause kept.
-
-    `on_busy` builds the error for a lock that did not come, with the names that only the caller can look up.
-    """
+    """Turn any APSW error inside the block into one of this project, the cause kept; see `named`."""
     try:
         yield
-    except apsw.Error as error:
-        if on_busy is not None and isinstance(error, apsw.BusyError):
-            raise on_busy(error) from error
-        # system_errno is only meaningful right after the failure of this connection.
-        number = 0
-        if connection is not None and not isinstance(error, apsw.ConnectionClosedError):
-            number = int(connection.system_errno)
-        raise translate(error, path, doing, system_errno=number) from error
-    except UnicodeDecodeError as error:
-        # Cells that may hold any bytes are read as such; this is text that SQLite itself reads, the schema above all.
-        raise errors.Corrupt(
-            f"{path} holds text that is not UTF-8 where it must be: {doing} failed at byte {error.start} of "
-            f"{error.object[:40]!r}.",
-            hint=_DOCTOR.format(path=path), path=path, search_index=False,
-        ) from error
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise named(error, path, doing, connection, on_busy) from error

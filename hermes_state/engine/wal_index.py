@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from dataclasses import dataclass
 
 from hermes_state.engine.descriptors import StoreDescriptors
@@ -49,8 +48,7 @@ class WalState:
         return max(0, self.frames - self.backfilled_frames)
 
 
-_GUARD = struct.Struct("=16xII8x8s56xI")  # mxFrame, nPage, aSalt, nBackfill: what a guard compares
-_PAGE_SIZE_AT = 14
+_GUARD = struct.Struct("=14xHII8x8s56xI")  # szPage, mxFrame, nPage, aSalt, nBackfill: what a guard compares
 
 
 def read_guard_numbers(shm: int) -> tuple[int, int, bytes, int, int]:
@@ -58,9 +56,20 @@ def read_guard_numbers(shm: int) -> tuple[int, int, bytes, int, int]:
     raw = os.pread(shm, _GUARD.size, 0)
     if len(raw) < _GUARD.size:
         return 0, 0, b"", 0, 0
-    frames, pages, salt, backfilled = _GUARD.unpack(raw)
-    size = int.from_bytes(raw[_PAGE_SIZE_AT : _PAGE_SIZE_AT + 2], sys.byteorder)
+    size, frames, pages, salt, backfilled = _GUARD.unpack(raw)
     return frames, pages, salt, backfilled, 65536 if size == 1 else size
+
+
+def last_frame_of(wal: int, page: int, frames: int, page_size: int) -> int:
+    """The number of the newest of the first `frames` frames that hold this page, from 1; 0 when none does.
+
+    Reads 24 bytes a frame, newest first: only inside the write lock, and only when something is wrong already.
+    """
+    wanted = page.to_bytes(4, "big")
+    for number in range(frames, 0, -1):
+        if os.pread(wal, 4, WAL_HEADER_BYTES + (number - 1) * (FRAME_HEADER_BYTES + page_size)) == wanted:
+            return number
+    return 0
 
 
 def header_is_settled(shm: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -24,9 +24,10 @@ What changes on disk: rows of those sessions in every table, their entries in th
 home's sessions folder. The file keeps its size; `sessions optimize` returns free pages. Every delete is written to the
 ledger beside the store before it happens.
 
-Lock: SQLite's exclusive lock for the whole run, mostly under a second. Refused while other processes hold the store,
-with their names. With --online no exclusive lock: transactions of at most 200 rows with rests between them. Every page
-is checked before the lock (about 1 s a GB when cached); damage stops the run before anything is deleted.
+Lock: on files of hermes-agent SQLite's exclusive lock for the whole run, mostly under a second. Refused while other
+processes hold the store, with their names. With --online, and on native stores by default, no exclusive lock:
+transactions of at most 200 rows with rests between them. Every page is checked first (about 1 s a GB when cached);
+damage stops the run before anything is deleted.
 
 Left alone: everything that is not named. A session that a turn lease, a compression lock or the runtime ledger guards
 is refused, and then nothing is deleted; --dry-run lists it with the reason.
@@ -44,9 +45,12 @@ Exit: 0 done, 1 refused, not found or failed, 2 usage, 65 damaged, 75 busy.
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--dry-run", is_flag=True, help="List what would go along; change nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--online", is_flag=True, help="Work in short steps beside the programs that use the store.")
+@click.option(
+    "--online/--offline", default=None,
+    help="In short steps beside the programs that use the store (native stores: the default), or alone on it.",
+)
 @store_options
-def command(ctx: Context, *, ids: tuple[str, ...], dry_run: bool, yes: bool, online: bool) -> int:
+def command(ctx: Context, *, ids: tuple[str, ...], dry_run: bool, yes: bool, online: bool | None) -> int:
     # Imported here so that `--help` and a usage error cost no engine.
     from maintenance.gate import reading
     from maintenance.output.progress import progress
@@ -68,7 +72,7 @@ def command(ctx: Context, *, ids: tuple[str, ...], dry_run: bool, yes: bool, onl
         reason="named on the command line",
         dry_run=dry_run,
         yes=yes,
-        online=online,
+        online=choice.dialect.is_native if online is None else online,
         allow_large=False,
         reclaim="never",
         sweeps=False,
@@ -90,6 +94,8 @@ def _deleted_before(store: ReadStore, names: Sequence[str]) -> dict[str, tuple[s
     if not missing:
         return {}
     deleted = deleted_at(store.path)
+    if dialect.is_native:
+        deleted |= _entombed(store, missing)
     found: dict[str, tuple[str, str]] = {}
     for name, ids in missing.items():
         key = name.strip()
@@ -97,3 +103,12 @@ def _deleted_before(store: ReadStore, names: Sequence[str]) -> dict[str, tuple[s
         if len(known) == 1 and (known[0] == key or not ids):
             found[name] = (known[0], deleted[known[0]])
     return found
+
+
+def _entombed(store: ReadStore, names: Iterable[str]) -> dict[str, str]:
+    """Ids that a native store keeps from coming back, whoever deleted them: id -> when."""
+    from hermes_state.tombstones import find
+    from maintenance.output.text import rfc3339
+
+    stones = {key: find(store, "session", key) for key in (name.strip() for name in names) if key.isprintable()}
+    return {key: rfc3339(stone.made_at) or "an unknown time" for key, stone in stones.items() if stone is not None}

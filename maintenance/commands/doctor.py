@@ -22,15 +22,21 @@ from maintenance.output.text import human_bytes
     "--deep", is_flag=True, help="Also compare every index with its rows, for search indexes on a private copy."
 )
 @click.option("--sizes", is_flag=True, help="Also add up the pages of every table and index.")
+@click.option(
+    "--new-identity", is_flag=True, help="Check nothing: give this copy of a native store an identity of its own."
+)
 @store_options
-def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool) -> int:
+def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool, new_identity: bool) -> int:
     """Check a store: pages, search indexes, WAL, holders, file system.
 
     Names the damaged table or index, tells damage of the store from damage of a search index, and ends with the one
-    command to run next. Foreign search indexes are judged by the rule they were built with.
+    command to run next. Foreign search indexes are judged by the rule they were built with. Of a native store it also
+    checks identity, schema steps, the check that every message carries (a sample; all with --deep), numbers, bodies,
+    owners, and the search index beside it.
 
     \b
-    Changes:  nothing. --deep writes a private copy into TMPDIR and removes it.
+    Changes:  nothing. --deep writes a private copy into TMPDIR and removes it. --new-identity changes one row, alone
+              on the store.
     Locks:    none that a writer waits for. While pages are checked (about 1 s a GB when cached) a read
               transaction is open, so the WAL cannot be reset meanwhile.
     Leaves:   permission bits, journal mode, WAL, every row. An empty -wal and a -shm may stay beside the file.
@@ -45,6 +51,10 @@ def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool) -> int:
     """
     if quick and deep:
         raise click.UsageError("--quick leaves out what --deep asks for: give only one of them.")
+    if new_identity:
+        if quick or deep or sizes:
+            raise click.UsageError("--new-identity checks nothing: leave the other options away.")
+        return _new_identity(ctx)
     found = examine(
         ctx.db,
         ctx.home,
@@ -64,3 +74,14 @@ def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool) -> int:
                 [Column("object"), Column("kind"), Column("size", right=True), Column("share", right=True)], rows
             )
     return found.exit_code
+
+
+def _new_identity(ctx: Context) -> int:
+    from maintenance.doctor.native_identity import new_identity
+
+    before, after = new_identity(ctx)
+    if ctx.json:
+        print_json({"store": str(ctx.db), "store_id_before": before.store_id, "store_id": after.store_id})
+    else:
+        click.echo(f"{ctx.db} is now store {after.store_id}; it was {before.store_id}. Its search index starts anew.")
+    return 0

@@ -38,6 +38,7 @@ def command(ctx: Context, *, limit: int, offset: int, everything: bool, filters:
     from maintenance.marks import read_marks
     from maintenance.output.documents import print_json
     from maintenance.output.progress import progress
+    from maintenance.output.text import safe_text
     from maintenance.reading.listing import list_filters, list_sessions
     from maintenance.reading.listing_output import list_document, print_list
 
@@ -56,9 +57,11 @@ def command(ctx: Context, *, limit: int, offset: int, everything: bool, filters:
             advance=bar.advance,
         )
     if ctx.json:
-        print_json(list_document(page))
+        print_json({"path": str(ctx.db)} | list_document(page))
     else:
         print_list(page, ctx.clock)
+        # An empty list of the wrong profile looks like lost history, so the store is always named.
+        click.echo(f"Store: {safe_text(str(ctx.db))}")
 
 
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE

@@ -11,6 +11,9 @@ from maintenance.context import Context, store_options
 
 if TYPE_CHECKING:
     from lockowners import Scan
+    from maintenance.space.compress import Compress
+    from maintenance.space.native_optimize import NativeReport
+    from maintenance.space.native_plan import NativePlan
     from maintenance.space.optimize import OptimizeReport
     from maintenance.space.optimize_plan import OptimizePlan
     from maintenance.space.reclaim import Policy
@@ -21,9 +24,14 @@ What changes on disk: the full-text indexes are merged into one segment each, fr
 WAL is copied into the file and, unless Litestream reads it, emptied. No row, no search result and no part of the schema
 changes; the file keeps its inode.
 
-Lock: SQLite's exclusive lock, from after the first checks until the WAL is emptied; the plan says for about how long.
-Programs started meanwhile cannot open the store. Refused while other processes hold it, with their names. With --online
-no exclusive lock: short write transactions beside them. With --force beside holders: one VACUUM in place, nothing else.
+On a native store it also compresses the messages of sessions that have been idle for 30 days (--compress, --cold-days;
+each is read back and checked before its old body goes), trims the feed of changes and drops tombstones past their time.
+
+Lock: on files of hermes-agent SQLite's exclusive lock, from after the first checks until the WAL is emptied; the plan
+says for how long. Programs started meanwhile cannot open the store. Refused while other processes hold it, with
+their names. With --online, and on native stores by default, no exclusive lock: write transactions of about 10 ms beside
+them. With --force beside holders: one VACUUM in place, nothing else. --offline on a native store rewrites it as well,
+if a third of the room inside its pages is unused.
 
 Left alone: the store when its page check finds damage (exit 65), a damaged search index, planner statistics that the
 file does not have, and the whole file when too little of it is free (--reclaim-above).
@@ -40,7 +48,18 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
 
 @click.command("optimize", help=HELP, short_help="Merge the search indexes and return free pages when that pays.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing. Never refused.")
-@click.option("--online", is_flag=True, help="Work in short steps beside the programs that use the store.")
+@click.option(
+    "--online/--offline", default=None,
+    help="In short steps beside the programs that use the store (native stores: the default), or alone on it.",
+)
+@click.option(
+    "--compress", type=click.Choice(["cold", "always", "never"]), default="cold", show_default=True,
+    help="Native stores: compress messages of idle sessions, of all, or none.",
+)
+@click.option(
+    "--cold-days", type=click.FloatRange(0, 36_500), default=30.0, show_default=True, metavar="DAYS",
+    help="Native stores: what idle means.",
+)
 @click.option("--force", is_flag=True, help="Beside holders run one VACUUM in place; their writes wait until it ends.")
 @click.option(
     "--reclaim",
@@ -65,7 +84,9 @@ def command(
     ctx: Context,
     *,
     dry_run: bool,
-    online: bool,
+    online: bool | None,
+    compress: Compress,
+    cold_days: float,
     force: bool,
     reclaim: Policy,
     above: float,
@@ -77,6 +98,13 @@ def command(
     from maintenance.space.optimize_online import make_forced_plan, optimize_forced, optimize_online
     from maintenance.space.optimize_plan import Choices
 
+    if _is_native(ctx):
+        _native(
+            ctx, dry_run=dry_run, offline=online is False, compress=compress, cold_days=cold_days, reclaim=reclaim,
+            force=force, via_copy=via_copy,
+        )
+        return
+    online = bool(online)
     if online and (force or via_copy or reclaim == "always"):
         raise InvalidInput(
             "--online never rewrites the file, so it cannot be combined with --force, --via-copy or --reclaim always.",
@@ -100,6 +128,57 @@ def command(
     _print_report(ctx, report)
 
 
+def _is_native(ctx: Context) -> bool:
+    from maintenance.dialects.detect import dialect_of
+    from maintenance.gate import reading
+
+    with reading(ctx) as store:
+        return dialect_of(store).is_native
+
+
+def _native(
+    ctx: Context,
+    *,
+    dry_run: bool,
+    offline: bool,
+    compress: Compress,
+    cold_days: float,
+    reclaim: Policy,
+    force: bool,
+    via_copy: bool,
+) -> None:
+    from maintenance.gate import reading
+    from maintenance.space.native_optimize import optimize_native, optimize_native_alone
+    from maintenance.space.native_plan import look_native
+
+    if force or via_copy:
+        raise InvalidInput(
+            "--force and --via-copy are for files of hermes-agent: a native store is optimized beside its users.",
+            hint="Leave them away; --offline rewrites the file when that pays.",
+        )
+    if reclaim == "always" and not offline:
+        raise InvalidInput(
+            "--reclaim always rewrites the file, which needs it alone.", hint="Add --offline and stop the holders."
+        )
+    with reading(ctx) as store:
+        plan = look_native(
+            store, compress=compress, cold_days=cold_days, reclaim=reclaim, offline=offline, now=ctx.clock.now(),
+            scan=_scan(ctx),
+        )
+    if dry_run:
+        plan.shown().answer(as_json=ctx.json)
+        return
+    run = optimize_native_alone if offline else optimize_native
+    _print_report(ctx, run(ctx, plan, announce=lambda plan: _announce_native(ctx, plan)))
+
+
+def _announce_native(ctx: Context, plan: NativePlan) -> None:
+    if not ctx.json:
+        import sys
+
+        plan.shown().show(sys.stderr)
+
+
 def _scan(ctx: Context) -> Scan:
     from lockowners import holders
 
@@ -113,7 +192,7 @@ def _announce(ctx: Context, plan: OptimizePlan, *, online: bool) -> None:
         plan.shown(online=online).show(sys.stderr)
 
 
-def _print_report(ctx: Context, report: OptimizeReport) -> None:
+def _print_report(ctx: Context, report: OptimizeReport | NativeReport) -> None:
     from maintenance.output.documents import print_json
 
     if ctx.json:

@@ -32,6 +32,7 @@ def command(ctx: Context, *, by_size: bool) -> None:
     from maintenance.marks import read_marks
     from maintenance.output.documents import print_json
     from maintenance.output.progress import progress
+    from maintenance.output.text import safe_text
     from maintenance.reading.stats_output import print_stats, stats_document
     from maintenance.reading.store_stats import store_stats
 
@@ -39,6 +40,7 @@ def command(ctx: Context, *, by_size: bool) -> None:
     with reading(ctx) as store, progress(None, "adding up sizes" if by_size else "counting"):
         stats = store_stats(store, dialect_of(store), marks, by_size=by_size)
     if ctx.json:
-        print_json(stats_document(stats))
+        print_json({"path": str(ctx.db)} | stats_document(stats))
     else:
+        click.echo(f"Store: {safe_text(str(ctx.db))}")
         print_stats(stats, ctx.clock)

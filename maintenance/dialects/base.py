@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
 
+# More rows than any session has.
+LARGE = 2**31
+
 TriggerState = Literal["present", "missing", "noop"]
 
 
@@ -98,6 +101,7 @@ class LineageRow:
     branched_from: str | None  # marker
     delegate_from: str | None  # marker
     reset_from: str | None  # marker
+    relation: str | None = None  # what the file itself says it is to its parent; None where rules have to tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +188,16 @@ class ContentSizes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChannelSize:
+    """What one kind of content takes in a store."""
+
+    name: str  # such as "tool content", "reasoning"
+    bytes: int  # as the file keeps it, compressed where it is
+    share: float  # of all kinds together, 0 to 1
+    exact: bool  # False when told from a sample
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreShape:
     """Which tables and columns the file has."""
 
@@ -193,6 +207,15 @@ class StoreShape:
     tables: frozenset[str]  # ordinary tables, search shadow tables included
     unknown_tables: tuple[str, ...]  # tables no release we know has; always kept
     search_storage_version: int | None  # what the file states about its search layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deed:
+    """Who changes something, when and why; for files that keep that themselves."""
+
+    at: float  # epoch seconds UTC
+    actor: str  # program and process
+    reason: str  # why, in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +231,10 @@ class Dialect(Protocol):
 
     name: str
     shape: StoreShape
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the file is a store of this project: it works beside others by default, and its index is apart."""
 
     @property
     def fields(self) -> Mapping[str, str]:
@@ -266,6 +293,9 @@ class Dialect(Protocol):
     def message_bytes(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         """Bytes of message text by session (content, tool calls, reasoning)."""
 
+    def stored_bytes(self, reader: Reader) -> dict[str, int]:
+        """About what the messages of each session take in the file, compressed where they are; one pass over all."""
+
     def role_counts(self, reader: Reader, session_id: str) -> dict[str, int]:
         """Messages of one session by role."""
 
@@ -278,14 +308,20 @@ class Dialect(Protocol):
     def counts(self, reader: Reader) -> StoreCounts:
         """Whole-store figures."""
 
+    def channels(self, reader: Reader) -> tuple[ChannelSize, ...]:
+        """What each kind of content takes, at a cost that does not grow with the file; empty if not told."""
+
     def content_sizes(self, reader: Reader) -> ContentSizes:
         """What structured content takes; reads every message."""
 
     def session_record(self, reader: Reader, session_id: str) -> dict[str, Any] | None:
         """Every column of one session, for export."""
 
-    def message_records(self, reader: Reader, session_id: str) -> Iterator[dict[str, Any]]:
-        """Every column of one session's messages in order, content decoded, for export; streamed."""
+    def message_records(self, reader: Reader, session_id: str, *, after: int = 0) -> Iterator[dict[str, Any]]:
+        """Every column of one session's messages with an id above `after`, in order, decoded, for export; streamed."""
+
+    def usage_records(self, reader: Reader, session_id: str) -> list[dict[str, Any]]:
+        """Every column of one session's usage rows, for export; none where the file records none."""
 
     def search_indexes(self, reader: Reader) -> tuple[SearchIndex, ...]:
         """The file's full-text indexes."""
@@ -294,17 +330,39 @@ class Dialect(Protocol):
         """Sessions that a live lease, a live lock or a ledger row protects, each with the reason in words."""
 
     # changing, inside the caller's transaction
-    def delete_sessions(self, tx: Transaction, ids: Sequence[str]) -> DeleteCounts:
-        """Delete sessions with all that belongs to them. Raises Refused when a table we do not know forbids it."""
+    def delete_sessions(
+        self, tx: Transaction, ids: Sequence[str], deed: Deed | None = None, *, limit: int = LARGE
+    ) -> DeleteCounts:
+        """Delete sessions with all that belongs to them. Raises Refused when a table we do not know forbids it.
 
-    def delete_messages(self, tx: Transaction, session_id: str, limit: int) -> int:
+        `deed` goes into the file's own ledger of deletions where it has one. A dialect that `drains` takes out of sight
+        all of them and removes `limit` message rows; the rest is left to `drain`.
+        """
+
+    @property
+    def drains(self) -> bool:
+        """Whether a session of any size goes in one short transaction, and its rows in later ones."""
+
+    def left_behind(self, reader: Reader) -> bool:
+        """Whether there is something for `drain`."""
+
+    def drain(self, tx: Transaction, limit: int) -> bool:
+        """Remove up to `limit` rows that deletes left behind, killed runs' too; True when there is more to do."""
+
+    def delete_messages(self, tx: Transaction, session_id: str, limit: int, deed: Deed | None = None) -> int:
         """Delete up to `limit` messages of one session, oldest first: for a session too large for one transaction."""
 
-    def set_archived(self, tx: Transaction, ids: Sequence[str], archived: bool) -> int:
+    def set_archived(
+        self, tx: Transaction, ids: Sequence[str], archived: bool, deed: Deed | None = None
+    ) -> int:
         """Set or clear archived on sessions; returns the rows that changed."""
 
-    def set_pinned(self, tx: Transaction, ids: Sequence[str], pinned: bool) -> int:
+    def set_pinned(
+        self, tx: Transaction, ids: Sequence[str], pinned: bool, deed: Deed | None = None
+    ) -> int:
         """Set or clear pinned on sessions; returns the rows that changed."""
 
-    def set_title(self, tx: Transaction, session_id: str, title: str | None) -> str | None:
+    def set_title(
+        self, tx: Transaction, session_id: str, title: str | None, deed: Deed | None = None
+    ) -> str | None:
         """Title a session by the rules of the file; returns the title as stored. Raises InvalidInput, NotFound."""

@@ -31,6 +31,7 @@ from maintenance.doctor.findings import (
     verdict,
 )
 from maintenance.doctor.identity import identity_findings, refused_finding
+from maintenance.doctor.native import identity_of, native_findings
 from maintenance.doctor.pages import page_findings
 from maintenance.doctor.processes import holder_findings, own_budget_finding, split_findings
 from maintenance.doctor.search import search_findings
@@ -158,14 +159,25 @@ def _content_findings(
             unreadable = any(finding.code == "table_damaged" and finding.object == "messages" for finding in found)
             if size >= LARGE_BYTES:
                 say("Checking the search indexes.")
-        bar.restart(None, "checking search indexes")
-        searched = _guarded(
-            "search indexes", path, lambda: search_findings(modules, open_with, quick=options.quick, deep=options.deep)
-        )
-        found += [_not_comparable(finding) if unreadable else finding for finding in searched]
+        identity = identity_of(modules)
+        if isinstance(identity, Finding):
+            found.append(identity)
+        elif identity is not None:
+            found += native_findings(
+                modules, identity, quick=options.quick, deep=options.deep, clock=clock, guarded=_guarded, bar=bar
+            )
+        else:
+            bar.restart(None, "checking search indexes")
+            searched = _guarded(
+                "search indexes",
+                path,
+                lambda: search_findings(modules, open_with, quick=options.quick, deep=options.deep),
+            )
+            found += [_not_comparable(finding) if unreadable else finding for finding in searched]
         if options.deep:
             bar.restart(None, "comparing indexes with rows")
             found += _guarded("indexes against rows", path, lambda: index_content_findings(pages))
+        if options.deep and identity is None:
             bar.restart(None, "comparing search indexes on a copy")
             found += _guarded("search indexes on a copy", path, lambda: deep_findings(modules))
         if not options.quick:

@@ -17,8 +17,8 @@ from lockowners import Holder, Process, Scan, started_at
 from maintenance.doctor.findings import Finding, Severity, command
 from maintenance.output.text import human_time, plural, rfc3339
 
-# The soft limit of open files from which on a process counts as close to running out.
-CLOSE_TO_LIMIT = 0.8
+# Share of the soft limit of open files from which on a process is warned about (report 82 asks for half).
+CLOSE_TO_LIMIT = 0.5
 _LIMIT_ROW = re.compile(r"^Max open files\s+(\d+|unlimited)", re.MULTILINE)
 
 

@@ -18,9 +18,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from hermes_state.engine import NulRule, ReadStore, Store, open_exclusive, open_read, open_write
+from hermes_state.engine import APPLICATION_ID, NulRule, ReadStore, Store, open_exclusive, open_read, open_write
 from hermes_state.errors import LockTimeout, NotFound, StateError, StoreHeld
 from maintenance.gate import refusals
+from maintenance.gate.native import is_native, refuse_other_release, require_our_release
 from maintenance.gate.opened import Alone, Forced, Online, VacuumOnly
 from maintenance.gate.rows import GateRow, require_exclusive, require_online, row_of
 from maintenance.gate.wal_end import require_readable_wal
@@ -65,6 +66,7 @@ def online(
     with open_write(
         ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock
     ) as store:
+        refuse_other_release(store, row.verb)
         yield Online(store=store, scan=scan)
 
 
@@ -75,8 +77,11 @@ def preflight(ctx: Context, verb: str, *, beside: bool, scanner: Scanner | None 
     scan = (scanner or look)(ctx.db)
     refuse_split(ctx, row, scan)
     if scan.holders and not beside:
-        raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
+        raise refusals.held(
+            ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx), native=is_native(ctx)
+        )
     require_readable_wal(ctx, row, busy_seconds=LOCK_DEADLINE_SECONDS)
+    require_our_release(ctx, row.verb, busy_seconds=LOCK_DEADLINE_SECONDS)
     return scan
 
 
@@ -91,7 +96,7 @@ def exclusive(
     verb: str,
     *,
     force: Literal[False] = False,
-    replaces_inode: bool = False,
+    replaces_content: bool = False,
     nul_rule: NulRule = NulRule.NATIVE,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
     scanner: Scanner | None = None,
@@ -104,7 +109,7 @@ def exclusive(
     verb: str,
     *,
     force: bool,
-    replaces_inode: bool = False,
+    replaces_content: bool = False,
     nul_rule: NulRule = NulRule.NATIVE,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
     scanner: Scanner | None = None,
@@ -116,14 +121,14 @@ def exclusive(
     verb: str,
     *,
     force: bool = False,
-    replaces_inode: bool = False,
+    replaces_content: bool = False,
     nul_rule: NulRule = NulRule.NATIVE,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
     scanner: Scanner | None = None,
 ) -> AbstractContextManager[Any]:
     """The store alone, or with `force` and beside holders a store that can only be vacuumed in place.
 
-    `replaces_inode` is for verbs that replace a file or all content: then no process may be hidden either.
+    `replaces_content` is for verbs that replace a file or all content: then no process may be hidden either.
     """
     row = require_exclusive(verb, force=force)
     require_file(ctx.db)
@@ -131,7 +136,7 @@ def exclusive(
         ctx,
         row,
         force=force,
-        replaces_inode=replaces_inode,
+        replaces_content=replaces_content,
         nul_rule=nul_rule,
         deadline_seconds=deadline_seconds,
         scanner=scanner,
@@ -144,7 +149,7 @@ def _exclusive(
     row: GateRow,
     *,
     force: bool,
-    replaces_inode: bool,
+    replaces_content: bool,
     nul_rule: NulRule,
     deadline_seconds: float,
     scanner: Scanner | None,
@@ -152,14 +157,16 @@ def _exclusive(
     scan = (scanner or look)(ctx.db)
     refuse_split(ctx, row, scan)
     if scan.holders and not force:
-        raise refusals.held(ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx))
+        raise refusals.held(
+            ctx.db, row, scan, profile=ctx.profile, notes=mode_notes(ctx), native=is_native(ctx)
+        )
     require_readable_wal(ctx, row, busy_seconds=deadline_seconds)
     with ExitStack() as stack:
         opened = alone_or_refusal(
             ctx,
             row,
             stack,
-            replaces_inode=replaces_inode,
+            replaces_content=replaces_content,
             nul_rule=nul_rule,
             # With holders in sight there is nothing to wait for: one try shows whether they keep the lock from us.
             deadline_seconds=0.1 if scan.holders else deadline_seconds,
@@ -178,7 +185,7 @@ def alone_or_refusal(
     row: GateRow,
     stack: ExitStack,
     *,
-    replaces_inode: bool,
+    replaces_content: bool,
     nul_rule: NulRule,
     deadline_seconds: float,
     scanner: Scanner | None,
@@ -193,14 +200,16 @@ def alone_or_refusal(
             )
         except (LockTimeout, StoreHeld) as refusal:
             return refusal
+        refuse_other_release(store, row.verb)
         from lockowners import verdict
 
         scan = scanner(ctx.db) if scanner else look(ctx.db, store.descriptors)
         refuse_split(ctx, row, scan)
-        found = verdict(scan, exclusive_obtained=True, replaces_inode=replaces_inode)
+        found = verdict(scan, exclusive_obtained=True, replaces_content=replaces_content)
         if not found.allowed:
             notes = (refusals.ROLLBACK_NOTE,) if store.journal_mode != "wal" else ()
-            return refusals.not_proven(ctx.db, row, scan, found, profile=ctx.profile, notes=notes)
+            native = store.application_id == APPLICATION_ID
+            return refusals.not_proven(ctx.db, row, scan, found, profile=ctx.profile, notes=notes, native=native)
         stack.push(own.pop_all())
         return Alone(store=store, scan=scan, verdict=found)
 
@@ -220,6 +229,7 @@ def forced(
     store: Store = stack.enter_context(
         open_write(ctx.db, foreign=True, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=ctx.clock)
     )
+    refuse_other_release(store, row.verb)
     count = len(scan.holders)
     others = "1 other process keeps" if count == 1 else f"{count} other processes keep" if count else "others may keep"
     return Forced(

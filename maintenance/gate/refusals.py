@@ -23,14 +23,16 @@ ROLLBACK_NOTE = (
 )
 
 
-def held(path: Path, row: GateRow, scan: Scan, *, profile: str | None, notes: Iterable[str] = ()) -> StoreHeld:
+def held(
+    path: Path, row: GateRow, scan: Scan, *, profile: str | None, notes: Iterable[str] = (), native: bool = False
+) -> StoreHeld:
     """Other processes have the store open, so nothing was started."""
     count = len(scan.holders)
     who = "1 other process has it open" if count == 1 else f"{count} other processes have it open"
     first = f"`{row.verb}` needs {path} for itself, and {who}. Nothing was changed."
     return StoreHeld(
         "\n".join((first, *holder_lines(scan, profile=profile), *notes)),
-        hint=sentences("Stop what is listed, then run it again.", row.way_beside_holders),
+        hint=sentences("Stop what is listed, then run it again.", row.way_beside_holders(native=native)),
         path=path,
         holders=scan.holders,
         scan=scan,
@@ -38,15 +40,22 @@ def held(path: Path, row: GateRow, scan: Scan, *, profile: str | None, notes: It
 
 
 def not_proven(
-    path: Path, row: GateRow, scan: Scan, verdict: Verdict, *, profile: str | None, notes: Iterable[str] = ()
+    path: Path,
+    row: GateRow,
+    scan: Scan,
+    verdict: Verdict,
+    *,
+    profile: str | None,
+    notes: Iterable[str] = (),
+    native: bool = False,
 ) -> StoreHeld:
     """The exclusive lock was obtained, but the scan under it does not allow a rewrite."""
     if scan.holders:
-        return held(path, row, scan, profile=profile, notes=notes)
+        return held(path, row, scan, profile=profile, notes=notes, native=native)
     first = f"`{row.verb}` cannot prove that nobody else has {path} open. Nothing was changed."
     return StoreHeld(
         "\n".join((first, *verdict.reasons, *holder_lines(scan, profile=profile), *notes)),
-        hint=sentences("Run it where every process can be seen.", row.way_beside_holders),
+        hint=sentences("Run it where every process can be seen.", row.way_beside_holders(native=native)),
         path=path,
         holders=scan.holders,
         scan=scan,

@@ -1,7 +1,18 @@
 """Which kind of access each verb may have.
 
 Invariant: a verb without a row, or one that asks for more than its row allows, gets no store. `maintenance.verbs` says
-the most a verb may ask for; the two sets here say what else some of them offer beside holders.
+the most a verb may ask for; the sets here say what else some of them offer beside holders.
+
+                     hermes-agent's file                   native store
+    prune, delete    alone; --online beside others         beside others; --offline alone
+    optimize         alone; --online beside others         beside others; --offline alone, which may rewrite the file
+    flags, titles    beside others                         beside others
+    storage layout   alone                                 refused: a native store has no such index
+    new identity     refused: it has none                  alone
+
+A native store shrinks by incremental vacuum and keeps its search index in a file of its own, so nothing that prune or
+optimize must do to it needs the exclusive lock. Only a VACUUM does, which `optimize --offline` runs when the rows lie
+scattered or the file was made without incremental vacuum.
 
 Not for: options of a verb. Deriving the rights from the options was rejected: a new option would then grant itself a
 write lock.
@@ -16,6 +27,9 @@ from maintenance.verbs import VERBS, Access
 
 # Verbs that need the exclusive lock but can also do bounded work beside holders with `--online`.
 ALSO_ONLINE = frozenset({"sessions prune", "sessions delete", "sessions optimize"})
+
+# Verbs that work beside holders on a native store unless `--offline` asks for the exclusive lock.
+NATIVE_ONLINE = frozenset({"sessions prune", "sessions delete", "sessions optimize"})
 
 # Verbs whose `--force` may run an in-place VACUUM beside holders.
 ALSO_FORCED = frozenset({"sessions optimize", "sessions optimize-storage"})
@@ -33,10 +47,17 @@ class GateRow:
     exclusive: bool
     # One in-place VACUUM beside others.
     forced: bool
+    # Beside others is what it does on a native store unless asked otherwise.
+    native_online: bool = False
 
-    @property
-    def way_beside_holders(self) -> str:
+    def way_beside_holders(self, *, native: bool = False) -> str:
         """The sentence about what this verb can do while others hold the store."""
+        if native:
+            return (
+                f"Or leave --offline away: `hermes-state {self.verb}` works in small steps beside them."
+                if self.native_online
+                else ""
+            )
         said = []
         if self.exclusive and self.online:
             said.append(f"Or run `hermes-state {self.verb} --online`, which works in small steps beside them.")
@@ -45,8 +66,14 @@ class GateRow:
         return " ".join(said)
 
 
+# The one option that writes of a verb that only reads.
+NEW_IDENTITY = GateRow(verb="doctor --new-identity", online=False, exclusive=True, forced=False)
+
+
 def row_of(verb: str) -> GateRow:
     """The row of a verb; a verb that is not in the table is refused."""
+    if verb == NEW_IDENTITY.verb:
+        return NEW_IDENTITY
     entry = VERBS.get(verb)
     if entry is None:
         raise Refused(f"`{verb}` has no row in the table of verbs, so it gets no store.", verb=verb)
@@ -56,6 +83,7 @@ def row_of(verb: str) -> GateRow:
         online=access is Access.ONLINE or verb in ALSO_ONLINE,
         exclusive=access is Access.EXCLUSIVE,
         forced=verb in ALSO_FORCED,
+        native_online=verb in NATIVE_ONLINE,
     )
 
 

@@ -1,7 +1,8 @@
 """One page of the sessions list.
 
 Invariant: filters apply before the page is cut; only the sessions of the page are read whole and get a preview. What
-the list does not show is counted, so that its figures add up to those of `stats`.
+the list does not show is counted, so that its figures add up to those of `stats`; only on a native store with many
+sessions nothing is counted, because a page of it costs the same however many there are.
 
 Not for: choosing (`selection`). Showing every row of a compressed conversation was rejected: one conversation is one
 entry.
@@ -9,14 +10,14 @@ entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from maintenance.dialects.base import Dialect, SessionRow
 from maintenance.marks import Marks
 from maintenance.selection import Conversation, Filters, LeftOut, select
-from maintenance.selection.select import title_of
+from maintenance.selection.select import title_of, together
 
 if TYPE_CHECKING:
     from hermes_state.engine import ReadStore
@@ -43,14 +44,15 @@ class ListPage:
 
     entries: tuple[ListEntry, ...]  # the page
     offset: int  # entries before it
-    matching: int  # entries of all pages
-    matching_sessions: int  # sessions behind them, segments counted
-    left_out: LeftOut  # sessions that match and are not listed
+    matching: int | None  # entries of all pages; None when they were not counted
+    matching_sessions: int | None  # sessions behind them, segments counted
+    left_out: LeftOut | None  # sessions that match and are not listed
+    more: bool  # whether another page follows
 
     @property
-    def remaining(self) -> int:
+    def remaining(self) -> int | None:
         """Entries after this page."""
-        return max(0, self.matching - self.offset - len(self.entries))
+        return None if self.matching is None else max(0, self.matching - self.offset - len(self.entries))
 
 
 def list_filters(filters: Filters, *, everything: bool) -> Filters:
@@ -73,6 +75,10 @@ def list_sessions(
     advance: Callable[[int], None] | None = None,
 ) -> ListPage:
     """The page of entries from `offset` on. `advance` hears how many entries are ready."""
+    if limit is not None and dialect.is_native:
+        bounded = _bounded(store, dialect, marks, filters, limit=limit, offset=offset, preview_width=preview_width)
+        if bounded is not None:
+            return bounded
     with store.snapshot():
         selection = select(store, dialect, marks, filters, now)
         page = selection.conversations[offset : None if limit is None else offset + limit]
@@ -83,7 +89,62 @@ def list_sessions(
             previews |= _previews(store, dialect, part, preview_width)
             if advance is not None:
                 advance(len(part))
-    entries = [
+    matching = len(selection.conversations)
+    return ListPage(
+        entries=_entries(page, rows, previews),
+        offset=offset,
+        matching=matching,
+        matching_sessions=len(selection.ids),
+        left_out=selection.left_out,
+        more=matching > offset + len(page),
+    )
+
+
+def _bounded(
+    store: ReadStore,
+    dialect: Dialect,
+    marks: Marks,
+    filters: Filters,
+    *,
+    limit: int,
+    offset: int,
+    preview_width: int,
+) -> ListPage | None:
+    """The page of a large native store, or None when all of it has to be looked at."""
+    from maintenance.dialects.native import listing
+
+    if marks.archived or marks.pinned or not listing.fits(filters):
+        return None
+    with store.snapshot():
+        if not listing.is_large(store):
+            return None
+        found = listing.page(store, filters, limit=limit, offset=offset)
+        chains = found[:limit]
+        rows = dialect.sessions(store, [key for segments in chains for key in segments])
+        page = [
+            Conversation(
+                facts=together([rows[key] for key in segments], segments[-1]).facts
+                if len(segments) > 1
+                else rows[segments[0]].facts,
+                segments=segments,
+            )
+            for segments in chains
+        ]
+        previews = _previews(store, dialect, page, preview_width)
+    return ListPage(
+        entries=_entries(page, rows, previews),
+        offset=offset,
+        matching=None,
+        matching_sessions=None,
+        left_out=None,
+        more=len(found) > limit,
+    )
+
+
+def _entries(
+    page: Sequence[Conversation], rows: Mapping[str, SessionRow], previews: Mapping[str, str]
+) -> tuple[ListEntry, ...]:
+    return tuple(
         ListEntry(
             conversation=entry,
             row=rows[entry.id],
@@ -91,13 +152,6 @@ def list_sessions(
             preview=next((previews[key] for key in _preview_order(entry) if key in previews), None),
         )
         for entry in page
-    ]
-    return ListPage(
-        entries=tuple(entries),
-        offset=offset,
-        matching=len(selection.conversations),
-        matching_sessions=len(selection.ids),
-        left_out=selection.left_out,
     )
 
 

@@ -40,10 +40,16 @@ def footer(page: ListPage) -> list[str]:
     """What the page shows of the store, and what it does not show."""
     lines = []
     if not page.entries:
-        past = page.matching > 0
-        lines.append(
-            f"No sessions after --offset {page.offset}; {page.matching} match." if past else "No sessions found."
-        )
+        if page.matching:
+            lines.append(f"No sessions after --offset {page.offset}; {page.matching} match.")
+        else:
+            past = page.matching is None and page.offset
+            lines.append(f"No sessions after --offset {page.offset}." if past else "No sessions found.")
+    elif page.matching is None or page.matching_sessions is None:
+        first, last = page.offset + 1, page.offset + len(page.entries)
+        lines.append(f"Shown: {first} to {last}, not counted further: `hermes-state sessions stats` counts.")
+        if page.more:
+            lines.append(f"More: with --offset {last}.")
     else:
         first, last = page.offset + 1, page.offset + len(page.entries)
         shown = f"{first} to {last} of {page.matching}" if len(page.entries) < page.matching else f"{page.matching}"
@@ -59,7 +65,7 @@ def footer(page: ListPage) -> list[str]:
 
 
 def list_document(page: ListPage) -> dict[str, Any]:
-    """The fields of `--json`."""
+    """The fields of `--json`; figures that were not counted are null."""
     left_out = page.left_out
     return {
         "sessions": [_document(entry) for entry in page.entries],
@@ -68,7 +74,10 @@ def list_document(page: ListPage) -> dict[str, Any]:
         "matching": page.matching,
         "matching_sessions": page.matching_sessions,
         "remaining": page.remaining,
-        "left_out": {
+        "more": page.more,
+        "left_out": None
+        if left_out is None
+        else {
             "archived": left_out.archived,
             "delegates": left_out.delegates,
             "tool": left_out.by_source,
@@ -79,6 +88,8 @@ def list_document(page: ListPage) -> dict[str, Any]:
 
 
 def _left_out(page: ListPage) -> list[tuple[int, str]]:
+    if page.left_out is None:
+        return []
     delegates = "delegate" if page.left_out.delegates == 1 else "delegates"
     return [
         (page.left_out.archived, "archived (--include-archived)"),

@@ -37,7 +37,13 @@ def print_stats(stats: StoreStats, clock: Clock) -> None:
     ]
     if stats.unknown_tables:
         lines.append(("unknown tables", ", ".join(stats.unknown_tables)))
-    if stats.search_bytes is not None:
+    if stats.channels:
+        about = "" if all(channel.exact for channel in stats.channels) else "about "
+        shares = ", ".join(f"{channel.name} {channel.share:.0%}" for channel in stats.channels)
+        lines.append(("content", f"{about}{human_bytes(sum(channel.bytes for channel in stats.channels))}: {shares}"))
+    if stats.index_bytes is not None:
+        lines.append(("search", f"{human_bytes(stats.index_bytes)} in a file of its own"))
+    elif stats.search_bytes is not None:
         share = stats.search_bytes / max(1, sizes.used_bytes)
         lines.append(("search", f"{human_bytes(stats.search_bytes)} ({share:.0%} of the pages in use)"))
     if stats.content is not None and stats.content.structured_messages:
@@ -77,6 +83,10 @@ def stats_document(stats: StoreStats) -> dict[str, Any]:
         ],
         "size": stats.sizes.document(),
         "search_bytes": stats.search_bytes,
+        "channels": [
+            {"name": item.name, "bytes": item.bytes, "share": round(item.share, 6), "exact": item.exact}
+            for item in stats.channels
+        ],
         "content": None
         if stats.content is None
         else {

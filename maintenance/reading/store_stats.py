@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maintenance.dialects.base import ContentSizes, Dialect, StoreCounts
+from maintenance.dialects.base import ChannelSize, ContentSizes, Dialect, StoreCounts
 from maintenance.lineage import Forest
 from maintenance.marks import Marks
 from maintenance.space.sizes import ObjectSize, Sizes, by_object, sizes
@@ -30,12 +30,16 @@ class StoreStats:
     schema_version: int | None  # as the file states it
     unknown_tables: tuple[str, ...]  # tables that we do not know, which are always kept
     sizes: Sizes  # file, WAL, pages
+    channels: tuple[ChannelSize, ...]  # what each kind of content takes; empty for files of hermes-agent
+    index_bytes: int | None  # of the search index beside a native store; None for files that hold theirs
     objects: tuple[ObjectSize, ...] | None  # sizes by object, largest first; None when not asked for
     content: ContentSizes | None  # what structured content takes; None when not asked for
 
     @property
     def search_bytes(self) -> int | None:
-        """Bytes of the search indexes, when sizes by object were read."""
+        """Bytes of the search indexes: of the file beside a native store, else when sizes by object were read."""
+        if self.index_bytes is not None:
+            return self.index_bytes
         if self.objects is None:
             return None
         return sum(item.bytes for item in self.objects if item.kind == "search index")
@@ -50,6 +54,7 @@ def store_stats(store: ReadStore, dialect: Dialect, marks: Marks, *, by_size: bo
         pinned = counts.pinned + _only_marked(store, dialect, marks.pinned, "pinned")
         objects = by_object(store) if by_size else None
         content = dialect.content_sizes(store) if by_size else None
+        channels = dialect.channels(store)
     forest = Forest(lineage)
     merged = sum(len(segments) - 1 for segments in forest.conversations)
     return StoreStats(
@@ -61,9 +66,17 @@ def store_stats(store: ReadStore, dialect: Dialect, marks: Marks, *, by_size: bo
         schema_version=dialect.shape.schema_version,
         unknown_tables=dialect.shape.unknown_tables,
         sizes=sizes(store),
+        channels=channels,
+        index_bytes=_index_bytes(store) if dialect.is_native else None,
         objects=objects,
         content=content,
     )
+
+
+def _index_bytes(store: ReadStore) -> int:
+    from maintenance.space.native_plan import search_size
+
+    return search_size(store.path)
 
 
 def _only_marked(store: ReadStore, dialect: Dialect, ids: frozenset[str], flag: str) -> int:

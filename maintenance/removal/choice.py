@@ -22,9 +22,10 @@ from maintenance.lineage import Forest, Unit, Units
 from maintenance.marks import Marks, read_marks
 from maintenance.reading.resolve import resolve_session
 from maintenance.removal.files import SessionFiles
+from maintenance.removal.limits import Goal, effective_filters, within_limits
 from maintenance.removal.nul_text import sessions_to_cut
 from maintenance.removal.recheck import Snapshot
-from maintenance.selection import Filters, prune_filters, removal_units, select
+from maintenance.selection import Filters, Limits, removal_units, select
 from maintenance.selection.select import marked
 from maintenance.space.litestream import Litestream, litestream
 from maintenance.space.sizes import Sizes, pragma, sizes
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_state.engine import ReadStore
+
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,12 @@ class Choice:
     auto_vacuum: int
     # Signs of a replica.
     litestream: Litestream
+    # Whether an earlier deletion left rows that nobody sees, to be finished first.
+    left_behind: bool = False
+    # Limits besides the filters.
+    limits: Limits = NO_LIMITS
+    # What a size limit comes to; None without one.
+    goal: Goal | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -98,25 +107,29 @@ class Choice:
         return tuple((rule, units) for rule, units in ((NulRule.NATIVE, plain), (NulRule.CUT, other)) if units)
 
     def named(self) -> Mapping[str, Any]:
-        """The filters as plain values, for the plan and the ledger."""
-        return self.filters.facts() if self.filters is not None else {}
+        """The filters and limits as plain values, for the plan and the ledger."""
+        return (self.filters.facts() if self.filters is not None else {}) | self.limits.facts()
 
 
-def choose_for_prune(store: ReadStore, filters: Filters, now: float) -> Choice:
-    """What a prune with these filters would remove."""
+def choose_for_prune(store: ReadStore, filters: Filters, now: float, *, limits: Limits = NO_LIMITS) -> Choice:
+    """What a prune with these filters and limits would remove."""
     with store.snapshot():
         dialect, marks = dialect_of(store), read_marks(store.path)
-        effective = prune_filters(filters)
+        effective = effective_filters(filters, limits)
         selection = select(store, dialect, marks, effective, now)
-        units = removal_units(store, dialect, marks, selection, now, deletes=True)
+        if limits.given:
+            units, goal = within_limits(store, dialect, marks, selection, limits, now)
+        else:
+            units, goal = removal_units(store, dialect, marks, selection, now, deletes=True), None
         left_out = {
             "archived": selection.left_out.archived,
             "delegates": selection.left_out.delegates,
             "hidden": selection.left_out.hidden,
         }
-        return _choice(
+        choice = _choice(
             store, dialect, marks, units, filters=effective, left_out=left_out, pinned_too=effective.include_pinned
         )
+        return replace(choice, limits=limits, goal=goal)
 
 
 def choose_by_name(store: ReadStore, names: Sequence[str], now: float, *, only_look: bool = False) -> Choice:
@@ -186,4 +199,5 @@ def _choice(
         sizes=sizes(store),
         auto_vacuum=pragma(store, "auto_vacuum"),
         litestream=litestream(store),
+        left_behind=dialect.left_behind(store),
     )

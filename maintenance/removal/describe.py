@@ -41,8 +41,12 @@ def make_plan(choice: Choice, clock: Clock, *, online: bool, everything: bool, r
 def _what_goes(choice: Choice, clock: Clock, *, everything: bool) -> list[str]:
     lines = []
     if choice.filters is not None:
-        lines.append(f"Chosen: {words(choice.filters)}.")
+        lines.append(f"Chosen: {reason_words(choice)}.")
+    if choice.goal is not None:
+        lines.append(choice.goal.line())
     if not choice.ids:
+        if choice.left_behind:
+            lines.append("An earlier deletion was interrupted; its rows, which nobody sees any more, are removed.")
         return [*lines, "Nothing to delete."]
     along = f", {plural(choice.delegates, 'delegate')} of theirs among them" if choice.delegates else ""
     lines.append(
@@ -125,7 +129,8 @@ def _how(choice: Choice, *, online: bool, reclaim: str, ledger: str) -> list[str
         if rewritten:
             lines += choice.litestream.cost_lines(rewritten)
         lines += hold_lines(bytes_of_work(choice.text_bytes) + rewritten)
-    lines.append(f"Each step is written to {ledger} first. Deleted sessions cannot be brought back.")
+    inside = ", and to the store's own ledger with it" if choice.dialect.is_native else ""
+    lines.append(f"Each step is written to {ledger} first{inside}. Deleted sessions cannot be brought back.")
     return lines
 
 
@@ -150,6 +155,16 @@ def words(filters: Filters) -> str:
     return "; ".join(said)
 
 
+def reason_words(choice: Choice) -> str:
+    """Filters and limits as a person would say them."""
+    said = [] if choice.filters is None else [words(choice.filters)]
+    if choice.limits.keep_last is not None:
+        said.append(f"not the last {plural(choice.limits.keep_last, 'conversation')}")
+    if choice.limits.max_bytes is not None:
+        said.append(f"the oldest first, until the file holds at most {human_bytes(choice.limits.max_bytes)}")
+    return "; ".join(said)
+
+
 def plan_facts(choice: Choice, *, online: bool, reclaim: str) -> dict[str, Any]:
     """The plan for programs."""
     oldest, newest = _span(choice)
@@ -166,6 +181,7 @@ def plan_facts(choice: Choice, *, online: bool, reclaim: str) -> dict[str, Any]:
         "files": choice.files,
         "oldest_activity_at": rfc3339(oldest),
         "newest_activity_at": rfc3339(newest),
+        "size_limit": choice.goal.document() if choice.goal is not None else None,
         "store_session_count": choice.total_sessions,
         "more_than_half": choice.is_large,
         "conversations": [

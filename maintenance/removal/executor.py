@@ -4,11 +4,15 @@ Invariant, per transaction: its ledger line is on the disk before BEGIN; inside,
 the plan once more, a unit that changed stays, and only what is still there is deleted and reported; rows of all tables
 and the search index (by the file's own triggers) go together; after COMMIT the marks and the files beside the store go.
 
-Order within a unit that is too large for one transaction: its messages first, oldest first, delegates before the
-conversation that they belong to; then, in one last transaction, the session rows of the whole unit with what is left.
-So at any point every message has its session, no child points at a session that is gone, and a session that is not
-finished is still chosen by the same filters: running the command again finishes it. What a kill can leave behind is a
-ledger run without its last line, and files of a session whose row is gone; `leftovers.py` settles both on the next run.
+A dialect that drains (native stores) takes a unit of any size out of sight in one short transaction, with its ledger
+and tombstones, and its rows in later ones; what a kill leaves of those has no id and goes first in the next run.
+
+Otherwise, order within a unit that is too large for one transaction: its messages first, oldest first, delegates
+before the conversation that they belong to; then, in one last transaction, the session rows of the whole unit with
+what is left. So at any point every message has its session, no child points at a session that is gone, and a session
+that is not finished is still chosen by the same filters: running the command again finishes it. What a kill can leave
+behind is a ledger run without its last line, and files of a session whose row is gone; `leftovers.py` settles both on
+the next run.
 
 Not for: choosing sessions, asking, opening stores. One large transaction was rejected: it keeps every writer waiting
 and loses all progress when it is interrupted. A transaction a session was rejected too: a full-text index writes a
@@ -32,6 +36,7 @@ from maintenance.removal.files import SessionFiles
 from maintenance.removal.pacing import Pace
 from maintenance.removal.recheck import Snapshot, Watch, what_changed
 from maintenance.removal.record import Record
+from maintenance.space.copy_back import keep_short
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -102,17 +107,29 @@ class Remover:
     def remove(self, units: Sequence[Unit]) -> None:
         """Delete these units. Raises what the engine raises; what was committed until then is in `removed`."""
         rows = self._dialect.message_counts(self._store, [key for unit in units for key in unit.ids])
+        self._drain()
         waiting = deque(units)
         while waiting:
             first = waiting.popleft()
             size = _size(first, rows)
-            if size > self._pace.rows and not self._shorten(first, rows):
+            if size > self._pace.rows and not self._dialect.drains and not self._shorten(first, rows):
                 continue
             batch, size = [first], _size(first, rows)
             while waiting and size + _size(waiting[0], rows) <= self._pace.rows:
                 size += _size(waiting[0], rows)
                 batch.append(waiting.popleft())
             self._delete(batch, rows)
+            if size > self._pace.rows:
+                self._drain()
+        self._drain()
+
+    def _drain(self) -> None:
+        """Remove what deletes took out of sight only, in steps; also what a killed run left."""
+        more = self._dialect.left_behind(self._store)
+        while more:
+            with self._transaction() as tx:
+                more = self._dialect.drain(tx, self._pace.rows)
+            self._rest()
 
     def _shorten(self, unit: Unit, rows: dict[str, int]) -> bool:
         """Delete messages of a large unit until the rest fits one transaction; False when the unit stays after all."""
@@ -126,7 +143,7 @@ class Remover:
                 try:
                     with self._transaction() as tx:
                         wanted = self._still_wanted(tx, [unit])
-                        gone = self._dialect.delete_messages(tx, key, limit) if wanted else 0
+                        gone = self._delete_messages(tx, key, limit) if wanted else 0
                 except Corrupt as problem:
                     if not of_search_index(problem):
                         raise
@@ -156,7 +173,11 @@ class Remover:
                 here = self._dialect.sessions(tx, ids)
                 late = [key for key in named if key in ids and key not in here]
                 ids = [key for key in ids if key in here]
-                counts = self._dialect.delete_sessions(tx, ids) if ids else DeleteCounts()
+                counts = (
+                    self._dialect.delete_sessions(tx, ids, self._record.deed(), limit=self._pace.rows)
+                    if ids
+                    else DeleteCounts()
+                )
         except (Refused, Corrupt) as problem:
             if isinstance(problem, Corrupt) and not of_search_index(problem):
                 raise
@@ -179,6 +200,9 @@ class Remover:
             self._removed.files += self._files.remove(key, self._removed.files_left)
         self._tell(counts.messages + counts.sessions)
         self._rest()
+
+    def _delete_messages(self, tx: Transaction, key: str, limit: int) -> int:
+        return self._dialect.delete_messages(tx, key, limit, self._record.deed())
 
     def _present(self, ids: Sequence[str]) -> list[str]:
         """Those of `ids` that the store still has; what is gone needs no line in the ledger."""
@@ -220,6 +244,8 @@ class Remover:
     def _rest(self) -> None:
         """Leave the store to others. A run is mostly stopped here, and what it did is in `removed` by then."""
         self._pace.rest(self._clock, waited_seconds=self._waited_seconds, held_seconds=self._held_seconds)
+        if self._pace.budget_seconds is not None:
+            keep_short(self._store)
         if self._between is not None:
             self._between()
 

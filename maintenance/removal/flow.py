@@ -74,12 +74,12 @@ def run(ctx: Context, choice: Choice, manner: Manner) -> int:
             require_sound_pages(ctx)
             require_room_to_delete(choice, beside=manner.online)
         return 0
-    if not choice.ids:
+    if not choice.ids and not choice.left_behind:
         if ctx.json:
             print_json({"dry_run": False, "already_done": True} | dict(plan.facts))
         else:
             plan.show()
-        return 0
+        return 0 if choice.goal is None or choice.goal.reachable else 1
     if not _may_go_on(ctx, choice, manner, plan):
         click.echo("Nothing was deleted.", err=True)
         return 1
@@ -97,7 +97,14 @@ def run(ctx: Context, choice: Choice, manner: Manner) -> int:
     else:
         for line in _outcome_lines(ctx, choice, manner, report):
             click.echo(safe_text(line))
-    return 0
+    return 0 if within_size(choice, report) is not False else 1
+
+
+def within_size(choice: Choice, report: SweepReport) -> bool | None:
+    """Whether the store ended within --max-size; None without one, or when its size is not known."""
+    if choice.goal is None or report.sizes is None:
+        return None
+    return report.sizes.used_bytes <= choice.goal.max_bytes
 
 
 def _may_go_on(ctx: Context, choice: Choice, manner: Manner, plan: Plan) -> bool:
@@ -114,6 +121,8 @@ def _may_go_on(ctx: Context, choice: Choice, manner: Manner, plan: Plan) -> bool
             session_count=count,
             store_session_count=choice.total_sessions,
         )
+    if not choice.ids:
+        return True  # what an earlier run was told to delete is finished without asking again
     if not agreed(ctx, plan, yes=manner.yes, question=f"Delete {plural(count, 'session')}?"):
         return False
     if not large or manner.yes:
@@ -166,8 +175,10 @@ def outcome_facts(
         "reclaim": report.decision.document() if report.decision else None,
         "sizes_before": choice.sizes.document(),
         "sizes_after": report.sizes.document() if report.sizes else None,
+        "within_size_limit": within_size(choice, report),
         "transaction_count": removed.transactions,
         "longest_hold_seconds": round(removed.longest_hold_seconds, 4),
+        "finished_earlier_deletion": choice.left_behind,
         "settled_run_count": report.settled.runs,
         "settled_file_count": report.settled.files,
         "ledger": str(ledger_path(ctx.db)),
@@ -179,6 +190,8 @@ def _outcome_lines(ctx: Context, choice: Choice, manner: Manner, report: SweepRe
     lines = [
         f"Deleted {plural(len(removed.ids), 'session')} and {plural(removed.counts.messages, 'message')} from {ctx.db}."
     ]
+    if choice.left_behind:
+        lines.append("Removed the rows that an interrupted deletion had left; nobody could see them any more.")
     if removed.files or report.settled.files:
         lines.append(f"Removed {plural(removed.files + report.settled.files, 'file')} beside it.")
     lines += [f"Not removed: {left}." for left in report.files_left]
@@ -193,10 +206,21 @@ def _outcome_lines(ctx: Context, choice: Choice, manner: Manner, report: SweepRe
     if manner.sweeps and report.decision is not None and report.sizes is not None:
         before, after = choice.sizes, report.sizes
         lines.append(f"Free pages {'returned' if report.decision.runs else 'kept'}: {report.decision.reason}.")
-        lines.append(
-            f"Size: {human_bytes(before.file_bytes + before.wal_bytes)} before, "
-            f"{human_bytes(after.file_bytes + after.wal_bytes)} after (WAL included)."
-        )
+        if choice.dialect.is_native and manner.online:
+            lines.append(
+                f"File: {human_bytes(before.file_bytes)} before, {human_bytes(after.file_bytes)} after; the WAL "
+                f"({human_bytes(after.wal_bytes)}) is used again."
+            )
+        else:
+            lines.append(
+                f"Size: {human_bytes(before.file_bytes + before.wal_bytes)} before, "
+                f"{human_bytes(after.file_bytes + after.wal_bytes)} after (WAL included)."
+            )
         if choice.litestream.found and after.wal_bytes and not manner.online:
             lines.append(WAL_KEPT)
+    if choice.goal is not None and report.sizes is not None and within_size(choice, report) is False:
+        rest = human_bytes(report.sizes.used_bytes)
+        limit = human_bytes(choice.goal.max_bytes)
+        why = "run it again" if choice.goal.reachable else "what is left may not go: --dry-run lists why"
+        lines.append(f"The file still holds {rest}, above --max-size {limit}: {why}.")
     return lines

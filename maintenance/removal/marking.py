@@ -24,6 +24,7 @@ from maintenance.marks import Marks, read_marks, set_mark
 from maintenance.output.progress import progress
 from maintenance.reading.resolve import resolve_session
 from maintenance.removal.pacing import ONLINE_ROWS, Pace
+from maintenance.removal.record import deed_of
 from maintenance.selection import Filters, removal_units, select
 
 if TYPE_CHECKING:
@@ -88,14 +89,14 @@ def apply(ctx: Context, verb: str, flagging: Flagging) -> int:
     if flagging.place == "marks":
         return set_mark(ctx.db, flagging.ids, flagging.flag, value)
     changed = 0
-    pace = Pace.online()
+    pace, deed = Pace.online(), deed_of(verb, ctx.clock, "")
     with online(ctx, verb) as opened:
         setter = flagging.dialect.set_archived if flagging.flag == "archived" else flagging.dialect.set_pinned
         for some in chunks(flagging.ids, ONLINE_ROWS):
             asked = ctx.clock.monotonic()
             with opened.store.transaction() as tx:
                 began = ctx.clock.monotonic()
-                changed += setter(tx, some, value)
+                changed += setter(tx, some, value, deed)
             pace.rest(ctx.clock, waited_seconds=began - asked, held_seconds=ctx.clock.monotonic() - began)
     if not value:
         # A mark and a column add up, so taking the flag back clears both.
@@ -142,7 +143,7 @@ def rename(ctx: Context, verb: str, planned: Renaming) -> Renaming:
     with online(ctx, verb) as opened:
         dialect = dialect_of(opened.store)
         with opened.store.transaction() as tx:
-            after = dialect.set_title(tx, planned.session_id, planned.after)
+            after = dialect.set_title(tx, planned.session_id, planned.after, deed_of(verb, ctx.clock, "named"))
     return replace(planned, after=after)
 
 

@@ -30,6 +30,8 @@ _PIECE = re.compile(r"[a-z0-9]{3}")
 
 def sessions_to_cut(reader: Reader, dialect: Dialect, ids: Sequence[str]) -> frozenset[str]:
     """Those of `ids` that a delete must tokenize up to the first NUL only."""
+    if dialect.is_native:
+        return frozenset()  # its search index is a file of its own
     with_nul = sessions_with_nul(reader, dialect, ids)
     if not with_nul:
         return frozenset()

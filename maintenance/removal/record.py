@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maintenance import ledger
+from maintenance.dialects.base import Deed
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 def new_run() -> str:
     """A name for one run that no other run has."""
     return secrets.token_hex(8)
+
+
+def deed_of(verb: str, clock: Clock, reason: str) -> Deed:
+    """Who, when and why, as a native store's ledger and feed of changes keep it."""
+    return Deed(at=clock.now(), actor=f"hermes-state {verb}, PID {os.getpid()}", reason=reason or verb)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,10 @@ class Record:
     clock: Clock
     # The same for all lines of this run.
     run: str = field(default_factory=new_run)
+
+    def deed(self) -> Deed:
+        """The same for a ledger that the store itself keeps."""
+        return deed_of(self.verb, self.clock, self.reason)
 
     def before(self, sessions: Sequence[str], messages: int, *, note: str = "") -> None:
         """These go in the transaction that begins next."""

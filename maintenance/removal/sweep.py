@@ -24,6 +24,7 @@ from maintenance.removal.leftovers import Settled, settle_interrupted
 from maintenance.removal.pacing import Pace
 from maintenance.removal.record import Record
 from maintenance.space import reclaim
+from maintenance.space.copy_back import copy_back
 from maintenance.space.disk import rooms
 from maintenance.space.litestream import litestream
 from maintenance.space.reclaim import DEFAULT_ABOVE_PERCENT, Decision, Policy
@@ -90,7 +91,8 @@ def sweep(
     """
     report.sound = require_sound_pages(ctx)
     removed = report.removed
-    parts = deque((rule, units, False) for rule, units in choice.parts)
+    # Without a choice there are only the rows that an interrupted deletion left.
+    parts = deque((rule, units, False) for rule, units in choice.parts or ((NulRule.NATIVE, ()),))
     first = True
     with progress(choice.message_count + len(choice.ids), "deleting") as bar:
         while parts:
@@ -204,4 +206,6 @@ class _Run:
         if decision.runs:
             self._bar.restart(found.free_pages, "returning free pages")
             reclaim.in_steps(store, self._ctx.clock, self._bar.advance)
+            # The file gets shorter only once the log is copied into it; this waits for nobody.
+            copy_back(store)
         return decision

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from maintenance.selection.ages import AgeLimit, parse_age_limit, parse_moment
 from maintenance.selection.filters import Filters
+from maintenance.selection.limits import Limits, limit_options
 from maintenance.selection.options import filter_options
 from maintenance.selection.retention import prune_filters, removal_units
 from maintenance.selection.select import Conversation, LeftOut, Selection, select
@@ -17,8 +18,10 @@ __all__ = [
     "Conversation",
     "Filters",
     "LeftOut",
+    "Limits",
     "Selection",
     "filter_options",
+    "limit_options",
     "parse_age_limit",
     "parse_moment",
     "prune_filters",

@@ -23,6 +23,7 @@ from hermes_state.engine import open_read
 from hermes_state.errors import Corrupt
 from maintenance.output.text import human_bytes
 from maintenance.quoting import quoted
+from maintenance.space.copy_back import keep_short
 from maintenance.space.disk import Need, fits_in_memory, temporary_directory
 from maintenance.space.sizes import Sizes, directory_of, pragma
 from maintenance.space.verify import foreign_key_problems, page_problems, row_counts
@@ -141,6 +142,7 @@ def in_steps(store: Store, clock: Clock, progress: Progress) -> None:
         if not freed:
             return
         progress(freed)
+        keep_short(store)
         clock.sleep(max(_PAUSE_LEAST_SECONDS, clock.monotonic() - began))
 
 

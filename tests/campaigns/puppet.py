@@ -1,9 +1,10 @@
 """A process that does to a store exactly what it is told, one step at a time, and answers each step.
 
-Run as `python puppet.py KIND DATABASE PATIENCE`, the last in seconds. KIND is `ours`, `reader` or `exclusive` (the
-engine's three doors), `apsw` or `stdlib` (plain connections that close as SQLite closes by default). Commands come as
-JSON lists on standard input, answers go as JSON objects to standard output: {"ok": value} or {"error": class, "named":
-whether it is one of hermes_state.errors, ...}.
+Run as `python puppet.py KIND DATABASE PATIENCE [write]`, the third in seconds. KIND is `ours`, `reader` or `exclusive`
+(the engine's three doors), `apsw` or `stdlib` (plain connections that close as SQLite closes by default). With `write`
+every transaction of the engine goes through `Store.write` instead of a `with` block. Commands come as JSON lists on
+standard input, answers go as JSON objects to standard output: {"ok": value} or {"error": class, "named": whether it is
+one of hermes_state.errors, ...}.
 
 Not for: deciding anything. The test that pulls the strings knows which commits were acknowledged.
 """
@@ -14,7 +15,10 @@ import contextlib
 import gc
 import json
 import os
+import queue
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ INSERT INTO state_meta (key, value) SELECT ? || '/' || i, hex(randomblob(500000)
 
 
 PATIENCE = float(sys.argv[3]) if len(sys.argv) > 3 else 2.0
+THROUGH_WRITE = sys.argv[4:] == ["write"]
 
 
 class NothingOpen(Exception):
@@ -82,6 +87,83 @@ class Plain:
         self.con.close()
 
 
+class Block:
+    """One transaction of the engine in a `with` block, step by step."""
+
+    def __init__(self, store: Any) -> None:
+        self._block = store.transaction()
+        self._transaction = self._block.__enter__()
+
+    def step(self, work: Callable[[Any], None]) -> None:
+        """Do something inside it."""
+        work(self._transaction)
+
+    def commit(self) -> None:
+        self._block.__exit__(None, None, None)
+
+    def fail(self, failure: BaseException) -> None:
+        """Leave it with an error."""
+        self._block.__exit__(type(failure), failure, None)
+
+
+class Function:
+    """One `Store.write`, whose function runs in a thread and does a step whenever it is told to."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._pid = os.getpid()
+        self._steps: queue.SimpleQueue[Callable[[Any], None] | BaseException | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+        self._answer()
+
+    def _run(self) -> None:
+        try:
+            self._store.write(self._work)
+        except BaseException as error:
+            self._answers.put(error)
+        else:
+            self._answers.put(None)
+        if os.getpid() != self._pid:
+            os._exit(0)
+
+    def _work(self, transaction: Any) -> None:
+        self._answers.put(None)
+        while (step := self._steps.get()) is not None:
+            if isinstance(step, BaseException):
+                raise step
+            try:
+                step(transaction)
+            except Exception as error:
+                self._answers.put(error)
+            else:
+                self._answers.put(None)
+
+    def _answer(self) -> None:
+        error = self._answers.get()
+        if error is not None:
+            raise error
+
+    def step(self, work: Callable[[Any], None]) -> None:
+        """Do something inside it."""
+        self._steps.put(work)
+        self._answer()
+
+    def commit(self) -> None:
+        self._steps.put(None)
+        self._answer()
+
+    def fail(self, failure: BaseException) -> None:
+        """Leave it with an error."""
+        self._steps.put(failure)
+        self._answer()
+
+    def leave(self, failure: BaseException | None) -> None:
+        """In a child that the function forked: the function ends here."""
+        self._steps = queue.SimpleQueue()
+        self._steps.put(failure)
+
+
 class Ours:
     """The engine under test, through one of its three doors."""
 
@@ -93,46 +175,45 @@ class Ours:
         else:
             door = engine.open_exclusive if kind == "exclusive" else engine.open_write
             self.store = door(Path(db), foreign=True, deadline_seconds=PATIENCE)
-        self.block: Any = None
-        self.transaction: Any = None
+        self.open: Block | Function | None = None
 
     def begin(self) -> None:
-        block = self.store.transaction()
-        self.transaction = block.__enter__()
-        self.block = block
+        self.open = (Function if THROUGH_WRITE else Block)(self.store)
+
+    def _ended(self) -> Block | Function:
+        ended, self.open = self.open, None
+        if ended is None:
+            raise NothingOpen("no transaction is open, because its begin was refused")
+        return ended
 
     def insert(self, key: str) -> None:
-        if self.block is None:
+        if self.open is None:
             raise NothingOpen("no transaction is open, because its begin was refused")
-        self.transaction.execute(INSERT, (key,))
+        self.open.step(lambda transaction: transaction.execute(INSERT, (key,)))
 
     def insert_big(self, key: str) -> None:
         self.insert(key)
-        self.transaction.execute(BULK, (key,))
+        assert self.open is not None
+        self.open.step(lambda transaction: transaction.execute(BULK, (key,)))
+
+    def put(self, key: str) -> None:
+        """One whole transaction."""
+        if THROUGH_WRITE:
+            self.store.write(lambda transaction: transaction.execute(INSERT, (key,)))
+        else:
+            whole_transaction(self, key)
 
     def commit(self) -> None:
-        block, self.block = self.block, None
-        if block is None:
-            raise NothingOpen("no transaction is open, because its begin was refused")
-        block.__exit__(None, None, None)
+        self._ended().commit()
 
     def rollback(self) -> None:
-        block, self.block = self.block, None
-        if block is None:
-            raise NothingOpen("no transaction is open, because its begin was refused")
-        self.block = block
-        self.rollback_quietly()
+        with contextlib.suppress(RuntimeError):
+            self._ended().fail(RuntimeError("told to roll back"))
 
     def undo(self) -> None:
         """Leave no transaction open after a failed step."""
-        if self.block is not None:
-            self.rollback_quietly()
-
-    def rollback_quietly(self) -> None:
-        block, self.block = self.block, None
-        with contextlib.suppress(RuntimeError):
-            failure = RuntimeError("told to roll back")
-            block.__exit__(RuntimeError, failure, None)
+        if self.open is not None:
+            self.rollback()
 
     def read(self) -> None:
         self.store.rows("SELECT count(*) FROM state_meta")
@@ -162,6 +243,11 @@ def whole_transaction(side: Any, key: str) -> None:
         raise
 
 
+def put(side: Any, key: str) -> None:
+    """One whole transaction, as that side makes it."""
+    side.put(key) if isinstance(side, Ours) else whole_transaction(side, key)
+
+
 class Puppet:
     """Carries out commands by name."""
 
@@ -178,7 +264,7 @@ class Puppet:
         """One whole transaction."""
         if self.main is None:
             raise NothingOpen("the store is not open, because its open was refused")
-        whole_transaction(self.main, key)
+        put(self.main, key)
 
     def twin_open(self) -> None:
         """The engine opens the store once more in this process."""
@@ -186,18 +272,28 @@ class Puppet:
 
     def twin_do(self, name: str, *arguments: str) -> None:
         if name == "put":
-            whole_transaction(self.twin, *arguments)
+            put(self.twin, *arguments)
         else:
             getattr(self.twin, name)(*arguments)
 
     def fork(self, how: str) -> None:
         """A forked child ends with what it inherited: by leaving the block, an error in it, or an orderly exit."""
         sys.stdout.flush()
+        inside = getattr(self.main, "open", None)
+        if isinstance(inside, Function):
+            inside.step(lambda _transaction: self._fork(how, inside))
+        else:
+            self._fork(how, None)
+
+    def _fork(self, how: str, function: Function | None) -> None:
         child = os.fork()
         if child:
             os.waitpid(child, 0)
             return
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if function is not None and how in ("exit", "commit", "raise"):
+            ends = {"exit": SystemExit(0), "raise": RuntimeError("an error in the child")}
+            return function.leave(ends.get(how))
         if how == "exit":
             sys.exit(0)
         with contextlib.suppress(BaseException):

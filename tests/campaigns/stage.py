@@ -43,7 +43,7 @@ class Player:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("HERMES", "PYTHON"))}
         environment["PYTHONPATH"] = str(PROJECT)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(PROGRAM), kind, str(stage.db), str(stage.patience)],
+            [sys.executable, "-P", str(PROGRAM), kind, str(stage.db), str(stage.patience), stage.way],
             env=environment,
             text=True,
             stdin=subprocess.PIPE,
@@ -112,8 +112,9 @@ class Player:
 class Stage:
     """One scene: a store, players, books."""
 
-    def __init__(self, db: Path) -> None:
+    def __init__(self, db: Path, *, way: str = "block") -> None:
         self.db = db
+        self.way = way  # how the engine's transactions are made: in a "block" or through "write"
         self.players: list[Player] = []
         self.acknowledged: list[str] = []
         self.captures: list[Path] = []

@@ -4,9 +4,9 @@ Each scene is one accident with seeded choices (who, when, how many rows, which 
 process was told is committed must be in the file, or in the capture that a named error points to; an accident that
 endangers rows must end in a named error of ours.
 
-The default suite plays each scene once; `./dev accidents` plays 380 seeded rounds over all of them
-(HERMES_CAMPAIGN_ROUNDS, HERMES_CAMPAIGN_SEED) and then 200 plays in which accidents come in any order
-(HERMES_CAMPAIGN_FREE_PLAYS).
+Each is played in both ways of writing, a `with` block and `Store.write`. The default suite plays each scene once in
+each way; `./dev accidents` plays 380 seeded rounds over all of them (HERMES_CAMPAIGN_ROUNDS, HERMES_CAMPAIGN_SEED) and
+then 200 plays in which accidents come in any order (HERMES_CAMPAIGN_FREE_PLAYS).
 """
 
 from __future__ import annotations
@@ -29,10 +29,16 @@ from tests.support import stores
 assert free_play and rarer_scenes  # they register their scenes
 
 
-def play(name: str, seed: int, folder: Path) -> tuple[Verdict, list[str]]:
-    """One scene; the second item says what is wrong, empty when all is well."""
+WAYS = ("block", "write")
+
+
+def play(name: str, seed: int, folder: Path, way: str = "block") -> tuple[Verdict, list[str]]:
+    """One scene; the second item says what is wrong, empty when all is well.
+
+    `way`: whether the engine's transactions are `with` blocks or go through `Store.write`.
+    """
     folder.mkdir(parents=True)
-    stage = Stage(stores.unpack("0.19.0", folder / "state.db"))
+    stage = Stage(stores.unpack("0.19.0", folder / "state.db"), way=way)
     try:
         must_name = SCENES[name](stage, random.Random(seed))
         verdict = stage.close()
@@ -57,9 +63,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", sorted(SCENES))
-def test_an_accident_loses_no_acknowledged_row_silently(name: str, folder: Path) -> None:
-    verdict, problems = play(name, 1, folder)
+def test_an_accident_loses_no_acknowledged_row_silently(name: str, way: str, folder: Path) -> None:
+    verdict, problems = play(name, 1, folder, way)
 
     assert problems == [], "\n".join([name, *problems, *verdict.script])
 
@@ -73,13 +80,14 @@ def play_rounds(names: list[str], rounds: int, folder: Path, capsys: pytest.Capt
     failures: list[str] = []
     started = time.monotonic()
     for number in range(rounds):
-        name, seed = names[number % len(names)], first + number
-        verdict, problems = play(name, seed, folder / str(number))
+        name, seed, way = names[number % len(names)], first + number, WAYS[number // len(names) % 2]
+        verdict, problems = play(name, seed, folder / str(number), way)
         played[name] += 1
         captured[name] += len(verdict.captured)
         named[name].update(set(verdict.named))
         if problems:
-            failures.append("\n".join([f"{name}, seed {seed}", *problems, *("  " + step for step in verdict.script)]))
+            script = ("  " + step for step in verdict.script)
+            failures.append("\n".join([f"{name}, seed {seed}, {way}", *problems, *script]))
         shutil.rmtree(folder / str(number))
     with capsys.disabled():
         seconds = time.monotonic() - started

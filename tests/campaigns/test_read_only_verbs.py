@@ -40,6 +40,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "doctor --deep": ("doctor", "--deep"),
     "doctor --quick --sizes": ("doctor", "--quick", "--sizes"),
     "locks": ("locks",),
+    "tail": ("sessions", "tail", "--limit", "5"),
+    "adopt --dry-run": ("sessions", "adopt", "--dry-run"),
     "prune --dry-run": ("sessions", "prune", "--older-than", "1d", "--dry-run"),
     "archive --dry-run": ("sessions", "archive", "--older-than", "1d", "--dry-run"),
     "optimize --dry-run": ("sessions", "optimize", "--dry-run"),
@@ -145,7 +147,9 @@ def run_rounds(rounds: int, seed: int, places: list[Place], folder: Path) -> tup
 
 def test_every_verb_that_opens_a_store_is_among_them() -> None:
     played = {" ".join(words[:2]) if words[0] == "sessions" else words[0] for words in VERBS.values()}
-    assert played == {name for name, verb in verbs.VERBS.items() if verb.access is not verbs.Access.LOCAL}
+    # An import has nothing to say to a file of hermes-agent: it writes into native stores only.
+    opening = {name for name, verb in verbs.VERBS.items() if verb.access is not verbs.Access.LOCAL}
+    assert played == opening - {"sessions import"}
 
 
 @pytest.mark.slow

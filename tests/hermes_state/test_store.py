@@ -75,6 +75,24 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     assert str(caught.value) == f"The store {tmp_path / 'state.db'} is closed here."
 
 
+def test_a_group_that_was_kept_past_its_store_says_so_while_others_use_the_file(tmp_path: Path) -> None:
+    """G.9: an append after close raises a clear error and does not bring the store back."""
+    with open_store(path=tmp_path / "state.db") as other:
+        store = open_store(path=tmp_path / "state.db")
+        groups = (store.sessions, store.messages, store.usage, store.titles, store.changes, store.leases, store.search)
+        store.sessions.create(id="one", source="cli")
+        store.close()
+        for call in (
+            lambda: groups[0].count(), lambda: groups[1].append("one", role="user", content="late"),
+            lambda: groups[2].total(), lambda: groups[3].get("one"), lambda: groups[4].position(),
+            lambda: groups[5].look("x"), lambda: groups[6]("word"),
+        ):
+            with pytest.raises(StateError) as caught:
+                call()
+            assert str(caught.value) == f"The store {tmp_path / 'state.db'} is closed here."
+        assert other.messages.count("one") == 0
+
+
 def test_reading_only_makes_nothing_and_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as caught:
         open_store(path=tmp_path / "state.db", read_only=True)
@@ -159,3 +177,10 @@ def test_report_5_after_a_lost_wal_the_next_write_opens_again_and_goes_on(tmp_pa
         add_session(store, "after")
         assert store.core.epoch == epoch + 1
         assert ids(store) == ["before", "after"]
+
+
+@pytest.mark.parametrize("name", ["home", "path"])
+def test_a_name_that_no_file_can_have_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        open_store(**{name: "a\0b"})  # type: ignore[arg-type]
+    assert str(caught.value) == f"{name} has a NUL character, which no file name can have."

@@ -82,6 +82,13 @@ def test_lease_clears_unreadable_processes_in_place_and_not_for_a_replacement() 
     assert not judged(scan, replaces=True)[0]
 
 
+def test_lease_clears_unreadable_processes_for_new_content_in_the_same_file() -> None:
+    seen = replace(CLEAR, hidden=(ROOT, ANN), namespace_note=NOTE, complete=False)
+    for sole, allowed in ((True, True), (False, False), (None, False)):
+        found = verdict(replace(seen, sole_opener=sole), exclusive_obtained=True, replaces_content=True)
+        assert found.allowed is allowed
+
+
 def test_proved_holder_that_cannot_be_named_refuses_both_even_beside_a_lease() -> None:
     scan = replace(CLEAR, hidden=(FELT,), complete=False, sole_opener=True)
     reason = "1 process outside this PID namespace that holds a lock: its owner cannot be named from here"

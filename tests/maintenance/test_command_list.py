@@ -55,6 +55,7 @@ def test_a_list_is_a_table_with_a_footer_that_adds_up(made: Foreign, run_cli: Ru
         "Shown: 1 to 2 of 3 entries (4 sessions with their earlier segments).\n"
         "More: 1, with --limit 3 or --offset 2.\n"
         "Not listed: 1 archived (--include-archived), 1 delegate (--include-delegates), 1 of tools (--source tool).\n"
+        f"Store: {made.path}\n"
     )
     page = document(run_cli, "list")
     stats = document(run_cli, "stats")
@@ -158,7 +159,7 @@ def test_list_and_export_take_the_same_filters_and_find_the_same_sessions(
 def test_an_empty_list_is_no_failure(made: Foreign, run_cli: RunCli) -> None:
     made.close()
     result = run_cli("sessions", "list", "--source", "nowhere")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "No sessions found.\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"No sessions found.\nStore: {made.path}\n", "")
 
 
 def test_a_wrong_filter_is_a_usage_error_that_names_the_option(made: Foreign, run_cli: RunCli) -> None:

@@ -56,13 +56,13 @@ def stop(point):
         gates.wait("never")
 
 class Stopping(ForeignDialect):
-    def delete_sessions(self, tx, ids):
-        found = super().delete_sessions(tx, ids)
+    def delete_sessions(self, tx, ids, deed=None, **bounds):
+        found = super().delete_sessions(tx, ids, deed, **bounds)
         stop("inside")
         return found
 
-    def delete_messages(self, tx, session_id, limit):
-        found = super().delete_messages(tx, session_id, limit)
+    def delete_messages(self, tx, session_id, limit, deed=None):
+        found = super().delete_messages(tx, session_id, limit, deed)
         stop("inside")
         return found
 

@@ -6,13 +6,17 @@ modules beside it. What a listing does not need is imported when it is first use
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from maintenance.dialects.base import (
+    LARGE,
+    ChannelSize,
     Condition,
     ContentSizes,
+    Deed,
     DeleteCounts,
     LineageRow,
     MessageRow,
@@ -63,6 +67,10 @@ class ForeignDialect:
         from maintenance.dialects.foreign.records import RecordReading
 
         return RecordReading(self.shape)
+
+    @property
+    def is_native(self) -> bool:
+        return False
 
     @property
     def fields(self) -> Mapping[str, str]:
@@ -126,6 +134,9 @@ class ForeignDialect:
     def message_bytes(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         return self._messages.sizes(reader, ids)
 
+    def stored_bytes(self, reader: Reader) -> dict[str, int]:
+        return self._messages.stored(reader)
+
     def role_counts(self, reader: Reader, session_id: str) -> dict[str, int]:
         return self._messages.roles(reader, session_id)
 
@@ -138,14 +149,21 @@ class ForeignDialect:
     def counts(self, reader: Reader) -> StoreCounts:
         return self._sessions.counts(reader)
 
+    def channels(self, reader: Reader) -> tuple[ChannelSize, ...]:
+        return ()
+
     def content_sizes(self, reader: Reader) -> ContentSizes:
         return content_sizes(reader)
 
     def session_record(self, reader: Reader, session_id: str) -> dict[str, Any] | None:
         return self._records.session(reader, session_id)
 
-    def message_records(self, reader: Reader, session_id: str) -> Iterator[dict[str, Any]]:
-        return self._records.messages(reader, self.message_ids(reader, session_id))
+    def message_records(self, reader: Reader, session_id: str, *, after: int = 0) -> Iterator[dict[str, Any]]:
+        ids = self.message_ids(reader, session_id)
+        return self._records.messages(reader, ids[bisect_right(ids, after) :] if after else ids)
+
+    def usage_records(self, reader: Reader, session_id: str) -> list[dict[str, Any]]:
+        return self._records.usage_rows(reader, session_id)
 
     def search_indexes(self, reader: Reader) -> tuple[SearchIndex, ...]:
         from maintenance.dialects.foreign.search_layout import search_indexes
@@ -157,21 +175,37 @@ class ForeignDialect:
 
         return find_guards(reader, self.shape, lambda: Forest(self._ancestry(reader, ids)), ids, now)
 
-    def delete_sessions(self, tx: Transaction, ids: Sequence[str]) -> DeleteCounts:
+    def delete_sessions(
+        self, tx: Transaction, ids: Sequence[str], deed: Deed | None = None, *, limit: int = LARGE
+    ) -> DeleteCounts:
         from maintenance.dialects.foreign.deletes import delete_sessions
 
         return delete_sessions(tx, self.shape, ids)
 
-    def delete_messages(self, tx: Transaction, session_id: str, limit: int) -> int:
+    @property
+    def drains(self) -> bool:
+        return False
+
+    def left_behind(self, reader: Reader) -> bool:
+        return False
+
+    def drain(self, tx: Transaction, limit: int) -> bool:
+        return False
+
+    def delete_messages(self, tx: Transaction, session_id: str, limit: int, deed: Deed | None = None) -> int:
         from maintenance.dialects.foreign.deletes import delete_messages
 
         return delete_messages(tx, self.shape, session_id, limit)
 
-    def set_archived(self, tx: Transaction, ids: Sequence[str], archived: bool) -> int:
+    def set_archived(
+        self, tx: Transaction, ids: Sequence[str], archived: bool, deed: Deed | None = None
+    ) -> int:
         clears = ", auto_archived = 0" if "auto_archived" in self.shape.session_columns else ""
         return self._set_flag(tx, "archived", clears, ids, archived) if self.has_archived else 0
 
-    def set_pinned(self, tx: Transaction, ids: Sequence[str], pinned: bool) -> int:
+    def set_pinned(
+        self, tx: Transaction, ids: Sequence[str], pinned: bool, deed: Deed | None = None
+    ) -> int:
         return self._set_flag(tx, "pinned", "", ids, pinned) if self.has_pinned else 0
 
     def _set_flag(self, tx: Transaction, column: str, clears: str, ids: Sequence[str], value: bool) -> int:
@@ -184,7 +218,9 @@ class ForeignDialect:
             )
         return changed
 
-    def set_title(self, tx: Transaction, session_id: str, title: str | None) -> str | None:
+    def set_title(
+        self, tx: Transaction, session_id: str, title: str | None, deed: Deed | None = None
+    ) -> str | None:
         from maintenance.dialects.foreign.titles import set_title
 
         columns = frozenset(self.shape.session_columns)

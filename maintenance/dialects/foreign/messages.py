@@ -33,6 +33,9 @@ ROWS_AT_ONCE = 50
 PREVIEW_HEAD_BYTES = 4_096
 PREVIEW_STRUCTURED_BYTES = 4 * 1024 * 1024
 
+# What a row takes besides its text, in its table and in the indexes on it.
+ROW_BYTES = 64
+
 _SIZED = (
     "content",
     "tool_calls",
@@ -148,6 +151,14 @@ class MessageReading:
     def sizes(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         """Bytes of text by session; SQLite tells them from the record headers, no body is read."""
         return self._by_session(reader, ids, f"sum({' + '.join(self._sizes)})")
+
+    def stored(self, reader: Reader) -> dict[str, int]:
+        """Bytes of all rows by session, from record headers; every session that has a message."""
+        rows = reader.iterate(
+            f"SELECT CAST(session_id AS BLOB), sum({ROW_BYTES} + {' + '.join(self._sizes)}) FROM messages"
+            " WHERE session_id IS NOT NULL GROUP BY session_id"
+        )
+        return {decode_key(key): int(total) for key, total in rows}
 
     def _by_session(self, reader: Reader, ids: Sequence[str], what: str) -> dict[str, int]:
         totals = dict.fromkeys(ids, 0)

@@ -61,6 +61,18 @@ class RecordReading:
                 record["content"] = _json_value(decode_content(values[at], values[at + 1]))
                 yield record
 
+    def usage_rows(self, reader: Reader, session_id: str) -> list[dict[str, Any]]:
+        """Every column of one session's usage rows."""
+        if not self._has_usage:
+            return []
+        columns = tuple(str(row[1]) for row in reader.rows("PRAGMA table_info(session_model_usage)"))
+        cells = ", ".join(cell(quoted(name)) for name in columns)
+        rows = reader.rows(
+            f"SELECT {cells} FROM session_model_usage WHERE session_id = CAST(? AS TEXT) ORDER BY rowid",
+            (key_bytes(session_id),),
+        )
+        return [{name: _json_value(value) for name, value in _pairs(columns, values)} for values in rows]
+
     def usage(self, reader: Reader, session_id: str) -> list[UsageRow]:
         """Per-model usage of one session."""
         if not self._has_usage:

@@ -1,9 +1,10 @@
 """What an export writes: sessions, one record each, or one record for a whole conversation.
 
 Invariant: a record's messages are a stream, never a list; each session is read in a snapshot of its own, so that a long
-export does not hold back the checkpoints of a live store. A session that is gone by then is counted as missing.
+export does not hold back the checkpoints of a live store. A session that is gone by then is counted as missing. An
+export by id ends at the newest id from before its first record, so that the next one begins where this one ended.
 
-Not for: the shape of the file (`writers.py`, `pages.py`, `tables.py`).
+Not for: the shape of the file (`writers.py`, `feed.py`, `pages.py`, `tables.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class ExportChoice:
     only_user: bool = False  # only what people wrote
     every_message: bool = False  # rewound and compacted rows too
     redact: bool = False  # mask secrets
+    since_id: int | None = None  # only messages with a higher id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class Chosen:
     forest: Forest  # lineage of the whole store
     ids: tuple[str, ...]  # sessions, in the order of the file
     archived_left_out: int = 0  # archived sessions that match and are not chosen
+    high_id: int | None = None  # with `since_id`: the newest message that belongs to this export
 
 
 @dataclass(kw_only=True)
@@ -58,7 +61,8 @@ class ExportTally:
 class ExportRecord:
     """One record: the session's columns, and its messages as a stream that must be read to its end."""
 
-    session: dict[str, Any]  # every column; of a conversation the last segment's, with `segments`
+    # every column, and `usage` rows where there are any; of a conversation the last segment's, with `segments`
+    session: dict[str, Any]
     messages: Iterator[dict[str, Any]]  # every column of each message, content decoded
 
 
@@ -79,6 +83,9 @@ class ExportSource:
         self._forest = chosen.forest
         self._ids = chosen.ids
         self._choice = choice
+        self._high_id = chosen.high_id
+        self.since_id = choice.since_id
+        self.redacts = choice.redact
         self.redactor = Redactor()
         self.tally = ExportTally()
 
@@ -92,7 +99,7 @@ class ExportSource:
             segments = self._forest.segments(key) if logical else (key,)
             done.update(segments)
             with self._store.snapshot():
-                rows = {segment: self._dialect.session_record(self._store, segment) for segment in segments}
+                rows = {segment: self._session(segment) for segment in segments}
                 found = [segment for segment in segments if rows[segment] is not None]
                 self.tally.missing += [segment for segment in segments if rows[segment] is None]
                 if not found:
@@ -102,6 +109,12 @@ class ExportSource:
                 self.tally.records += 1
                 self.tally.sessions += len(found)
             self._advance(len(segments))
+
+    def _session(self, key: str) -> dict[str, Any] | None:
+        record = self._dialect.session_record(self._store, key)
+        if record is not None and (usage := self._dialect.usage_records(self._store, key)):
+            record.setdefault("usage", usage)
+        return record
 
     def _record(
         self, tip: str, found: Sequence[str], rows: dict[str, dict[str, Any] | None], *, logical: bool
@@ -114,7 +127,9 @@ class ExportSource:
 
     def _messages(self, segments: Sequence[str]) -> Iterator[dict[str, Any]]:
         for segment in segments:
-            for message in self._dialect.message_records(self._store, segment):
+            for message in self._dialect.message_records(self._store, segment, after=self._choice.since_id or 0):
+                if self._high_id is not None and message["id"] > self._high_id:
+                    break
                 if not self._choice.every_message and message.get("active", 1) == 0:
                     self.tally.not_live += 1
                     continue

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hermes_state.errors import NotAStore, SchemaTooNew, SchemaTooOld
+from hermes_state.errors import NotAStore, Refused, SchemaTooNew, SchemaTooOld
 from maintenance.dialects.detect import dialect_of
+from maintenance.dialects.native.shape import native_identity
 from maintenance.space.sizes import TRASH_PREFIX
 from maintenance.space.storage.layout import (
     ALL_TRIGGERS,
@@ -87,6 +88,7 @@ class StorageState:
 
 def storage_state(reader: Reader) -> StorageState:
     """Read the state; raises NotAStore, SchemaTooOld or SchemaTooNew where the conversion is not defined."""
+    refuse_native(reader)
     version = required_schema(reader)
     dialect_of(reader)
     objects = {
@@ -105,6 +107,17 @@ def storage_state(reader: Reader) -> StorageState:
         trigram=not set(TRIGRAM_TRIGGERS_OFF) & set(objects.values()),
         triggers=sum(name in objects for name in ALL_TRIGGERS),
     )
+
+
+def refuse_native(reader: Reader) -> None:
+    """Raise Refused for a native store, which has no such index."""
+    if native_identity(reader) is not None:
+        raise Refused(
+            f"{reader.path} is a native store: its search index is a file of its own, and there is no layout to "
+            "convert.",
+            hint=f"`hermes-state sessions optimize --db {reader.path}` merges it.",
+            path=reader.path,
+        )
 
 
 def required_schema(reader: Reader) -> int:

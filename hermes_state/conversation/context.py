@@ -1,0 +1,60 @@
+"""What a model is sent: the live messages of a session in OpenAI chat shape.
+
+Invariant: the cost follows what is returned, not what a compaction or a rewind has hidden: each visible run of messages
+is one range of the index, read in one snapshot. Order is insertion order, and every tool result follows its call (see
+`pairing`).
+
+Not for: showing a history to people (see `history`), who also want what was compacted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes_state.conversation import json_values
+from hermes_state.conversation.bodies import decode, read_contents
+from hermes_state.conversation.lineage import segments
+from hermes_state.conversation.pairing import pair
+from hermes_state.conversation.session_rows import Reads
+from hermes_state.conversation.view import view_of
+
+_RUN = (
+    "SELECT content_type, content, body_no, role, tool_calls, tool_call_id, tool_name, reasoning, extra FROM messages"
+    " WHERE session_no = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+)
+
+
+def context(reader: Reads, no: int, *, extras: bool = False) -> list[dict[str, Any]]:
+    """The context of session `no`; call it inside a snapshot. See `Messages.context`."""
+    rows: list[tuple[Any, ...]] = []
+    for session_no, first, last, _offset in view_of(reader, segments(reader, no)).visible("rewind", "compact"):
+        rows += reader.rows(_RUN, (session_no, first, last))
+    contents = read_contents(reader, rows)
+    return pair([_chat(row, raw, extras) for row, raw in zip(rows, contents, strict=True)])
+
+
+def _chat(row: tuple[Any, ...], raw: Any, extras: bool) -> dict[str, Any]:
+    content_type, _content, _body_no, role, calls, call_id, name, reasoning, extra = row
+    message: dict[str, Any] = {"role": role, "content": decode(content_type, raw)}
+    if extras and extra is not None:
+        message = {**parsed(extra, dict), **message}
+    if calls is not None:
+        found = parsed(calls, list)
+        if found:
+            message["tool_calls"] = found
+    if call_id is not None:
+        message["tool_call_id"] = call_id
+    if name is not None:
+        message["name"] = name
+    if reasoning is not None:
+        message["reasoning"] = reasoning
+    return message
+
+
+def parsed(text: str, kind: type) -> Any:
+    """A JSON column's value; an empty one of `kind` when an adopted row holds something else, as its program did."""
+    try:
+        value = json_values.read(text)
+    except ValueError:
+        return kind()
+    return value if isinstance(value, kind) else kind()

@@ -1,0 +1,59 @@
+"""All checks that only a native store has, in the order in which their answers matter.
+
+Invariant: a check that fails is a finding, and the next one still runs. Not for: pages, WAL, holders and foreign keys,
+which are the same for any file (`examine`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_state.errors import ForeignStore, NotAStore
+from maintenance.dialects.native.shape import Identity, native_identity
+from maintenance.doctor import native_identity as identities
+from maintenance.doctor.findings import Finding, Severity, copy_command
+from maintenance.doctor.native_rows import row_findings
+from maintenance.doctor.native_search import index_findings
+from maintenance.doctor.native_store import store_findings
+
+if TYPE_CHECKING:
+    from hermes_state.clock import Clock
+    from hermes_state.engine import ReadStore
+    from maintenance.output.progress import Progress
+
+# Runs a check, and makes a finding of its failure.
+Guarded = Callable[[str, Path, Callable[[], Iterable[Finding]]], list[Finding]]
+
+
+def identity_of(store: ReadStore) -> Identity | Finding | None:
+    """The identity of a native store; None for a file of hermes-agent; a finding for half of an identity."""
+    try:
+        return native_identity(store)
+    except (NotAStore, ForeignStore) as problem:
+        return Finding(
+            code="identity_incomplete",
+            severity=Severity.DAMAGE,
+            object=str(store.path),
+            sentence=f"{problem.message} {problem.hint}",
+            facts={"code": problem.code},
+            next_command=copy_command(store.path),
+        )
+
+
+def native_findings(
+    store: ReadStore, identity: Identity, *, quick: bool, deep: bool, clock: Clock, guarded: Guarded, bar: Progress
+) -> list[Finding]:
+    """Every check of a native store."""
+    path = store.path
+    bar.restart(None, "looking at identity and owners")
+    found = guarded("identity and owners", path, lambda: list(store_findings(store, identity, clock)))
+    found += guarded("copies", path, lambda: identities.twin_findings(path, identity, clock))
+    if quick:
+        return found
+    bar.restart(None, "checking messages")
+    found += guarded("messages", path, lambda: list(row_findings(store, deep=deep, advance=bar.advance)))
+    bar.restart(None, "checking the search index")
+    found += guarded("the search index", path, lambda: index_findings(path, clock))
+    return found

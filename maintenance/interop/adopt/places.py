@@ -1,0 +1,97 @@
+"""The files that an adoption makes: the original kept aside, and the native store while it is being filled.
+
+Invariant: every file is new, private (0600), and has a working name until it is whole and verified; only then it gets
+the name that people see, and never one that something has already. What a killed run left under a working name is never
+used, and the next run removes it.
+
+Not for: the store itself; its content is replaced through the pager.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_state.engine.create import publish
+from hermes_state.engine.files import new_private_file
+from hermes_state.errors import Refused
+
+if TYPE_CHECKING:
+    from hermes_state.clock import Clock
+
+WORKING = ".adopting-"
+ASIDE = ".adopted-from-hermes-agent-"
+_SIDECARS = ("-wal", "-shm", "-journal")
+
+
+@contextmanager
+def working_file(path: Path, clock: Clock, what: str) -> Iterator[Path]:
+    """A new empty private file beside `path`; what is left of it is gone when the block ends."""
+    working = path.with_name(f"{path.name}{WORKING}{stamp(clock)}-{os.getpid()}.{what}")
+    new_private_file(working)
+    try:
+        yield working
+    finally:
+        remove(working)
+
+
+def remove(working: Path) -> None:
+    """Remove a private file and what SQLite made beside it."""
+    for ending in ("", *_SIDECARS):
+        Path(f"{working}{ending}").unlink(missing_ok=True)
+
+
+def forget_sidecars(private: Path) -> None:
+    """Remove what reading left beside a private file that nobody has open and whose WAL holds nothing."""
+    for ending in ("-shm", "-wal"):
+        Path(f"{private}{ending}").unlink(missing_ok=True)
+
+
+def leftovers(path: Path) -> tuple[Path, ...]:
+    """Working files that killed runs left beside `path`."""
+    return tuple(
+        sorted(found for found in path.parent.glob(f"{_literal(path.name)}{WORKING}*") if not _is_sidecar(found))
+    )
+
+
+def earlier_originals(path: Path) -> tuple[Path, ...]:
+    """Originals that earlier runs kept aside."""
+    return tuple(
+        sorted(found for found in path.parent.glob(f"{_literal(path.name)}{ASIDE}*.db") if not _is_sidecar(found))
+    )
+
+
+def keep_aside(path: Path, whole: Path, clock: Clock) -> Path:
+    """Give the verified copy of the original its dated name; returns it."""
+    moment = stamp(clock)
+    for number in range(1, 1000):
+        name = path.with_name(f"{path.name}{ASIDE}{moment}{'' if number == 1 else f'-{number}'}.db")
+        if publish(whole, name):
+            return name
+    raise Refused(f"There are too many originals beside {path}.", hint="Move them to another folder.", path=path)
+
+
+def stamp(clock: Clock) -> str:
+    """The time now as it stands in file names, UTC."""
+    return datetime.fromtimestamp(clock.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def sync(file: Path) -> None:
+    """Wait until a private file's content is on the disk."""
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _is_sidecar(path: Path) -> bool:
+    return path.name.endswith(_SIDECARS)

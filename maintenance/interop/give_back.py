@@ -1,0 +1,85 @@
+"""`sessions adopt --back`: the steps around making a file of hermes-agent of a native store.
+
+Invariant: the store is only read; the new file gets its name when it is whole and was compared, and never one that
+something has already. Not for: what is in the file (`state_db.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_state.engine.create import publish
+from hermes_state.engine.files import foreign_store
+from hermes_state.errors import Refused
+from maintenance.dialects.native.shape import native_identity
+from maintenance.gate import reading
+from maintenance.interop.adopt import places
+from maintenance.interop.state_db import Written, write_state_db
+from maintenance.output.progress import progress
+from maintenance.output.text import human_bytes, plural
+from maintenance.plan import Plan
+from maintenance.space.disk import Need, require_room, rooms
+from maintenance.space.sizes import sizes
+
+if TYPE_CHECKING:
+    from maintenance.context import Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackReport:
+    """What was made."""
+
+    path: Path  # the store
+    result: Path  # the file of hermes-agent
+    written: Written  # its rows
+    result_bytes: int  # its size
+
+    def document(self) -> dict[str, Any]:
+        """The fields of `--json`."""
+        return {
+            "path": str(self.path),
+            "result": str(self.result),
+            "sessions": self.written.sessions,
+            "messages": self.written.messages,
+            "other_rows": self.written.other_rows,
+            "result_bytes": self.result_bytes,
+        }
+
+    def line(self) -> str:
+        """The report for people."""
+        rows = f"{plural(self.written.sessions, 'session')}, {plural(self.written.messages, 'message')}"
+        return (
+            f"{self.result} is a file of hermes-agent: {rows}, {human_bytes(self.result_bytes)}, compared row by row. "
+            "hermes-agent builds its search indexes when it first opens it."
+        )
+
+
+def make_plan(ctx: Context, target: Path) -> Plan:
+    """What would be made. Raises `ForeignStore` for a file that is none of ours."""
+    with reading(ctx) as store, store.snapshot():
+        if native_identity(store) is None:
+            raise foreign_store(ctx.db)
+        counts = store.rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)")[0]
+    facts = {"path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1]}
+    what = f"{plural(counts[0], 'session')} with {plural(counts[1], 'message')}"
+    title = f"Make {target}, a file of hermes-agent, of {ctx.db}, which is only read"
+    return Plan(title=title, lines=(what,), facts=facts)
+
+
+def give_back(ctx: Context, target: Path) -> BackReport:
+    """Make the file."""
+    for working in places.leftovers(target):
+        places.remove(working)
+    with reading(ctx) as store, store.snapshot():
+        # Bodies may be compressed here, and are not there; tool output was measured at a third of its size.
+        need = Need(directory=target.resolve().parent, bytes=3 * sizes(store).used_bytes, what="the new file")
+        require_room(rooms([need]), what=f"Making {target}")
+        with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
+            written = write_state_db(store, working, ctx.clock)
+            places.forget_sidecars(working)
+            places.sync(working)
+            if not publish(working, target):
+                raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
+    return BackReport(path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size)

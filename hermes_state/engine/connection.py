@@ -240,8 +240,8 @@ def _try_to_connect(
         connection = apsw.Connection(str(path), flags=flags)
         connection.set_busy_handler(None)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        # Plans follow from the statement alone: otherwise each call whose value could choose a partial index is prepared
-        # anew (measured: 11 us instead of 1.7).
+        # Plans follow from the statement alone: otherwise each call whose value could choose a partial index is
+        # prepared anew (measured: 11 us instead of 1.7).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         prepare(connection)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()

@@ -32,9 +32,14 @@ from hermes_state.errors import StateError
 
 Durability = Literal["process", "power"]
 Result = TypeVar("Result")
+CHECKPOINT_TRIES = 2
+LONG_WAL_FRAMES = 8_000  # 32 MB: from here on writers are kept out while the rest is copied
+LONG_WAL_SECONDS = 0.05  # how long that may wait for the write lock and for readers of an older state
+CHECKPOINT_AGAIN_FRAMES = 100  # how many frames later it is tried again when the end was not reached
 CHECKPOINT_FRAMES = 1000  # a passive checkpoint is tried when a commit leaves this many frames; SQLite's own default
 _MODES = {
     "passive": apsw.SQLITE_CHECKPOINT_PASSIVE,
+    "full": apsw.SQLITE_CHECKPOINT_FULL,
     "truncate": apsw.SQLITE_CHECKPOINT_TRUNCATE,
 }
 
@@ -296,14 +301,39 @@ class Writer(Undo):
         if frames < self._checkpointed_at:
             self._checkpointed_at = 0  # the WAL was started again from its beginning
         if frames - self._checkpointed_at >= CHECKPOINT_FRAMES:
-            self._checkpointed_at = frames
-            self._checkpoint("passive")
+            self._copy_back(frames)
 
     def mark_identity(self, store_id: str) -> None:
         """From now on a commit also asks whether the database file still holds the row with this id."""
         row = self.row("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'store'")
         if row is not None and self.journal_mode == "wal":
             self._guard.mark_identity(int(row[0]), store_id.encode())
+
+    def _copy_back(self, frames: int) -> None:
+        """Copy the WAL into the file, so that it can start again from its beginning.
+
+        It does so only when it was copied to its very end, and while a long WAL is copied others add to it: one try
+        for each thousand frames let it grow without end beside eight busy writers. A try right after another has next
+        to nothing to copy.
+        """
+        for _ in range(CHECKPOINT_TRIES):
+            done = self._checkpoint("passive")
+            state = self.wal_state()
+            if state is None or state.pending_frames == 0:
+                self._checkpointed_at = frames
+                return
+            if done.busy and done.moved_frames == 0:
+                break  # another process is at it
+        self._checkpointed_at = frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN_FRAMES
+        # Beside writers that never pause the end is reached only by keeping them out for the moment that the rest takes.
+        if frames >= LONG_WAL_FRAMES and not self._is_replicated():
+            self._wait.arm(LONG_WAL_SECONDS)
+            if not self._checkpoint("full").busy:
+                self._checkpointed_at = frames
+
+    def _is_replicated(self) -> bool:
+        """Whether Litestream follows this store: it reads the WAL, so beside it all checkpoints are passive."""
+        return self.path.with_name(f".{self.path.name}-litestream").exists()
 
     # --- checkpoints -----------------------------------------------------------------------------------------
 

@@ -325,7 +325,7 @@ class Writer(Undo):
             if done.busy and done.moved_frames == 0:
                 break  # another process is at it
         self._checkpointed_at = frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN_FRAMES
-        # Beside writers that never pause the end is reached only by keeping them out for the moment that the rest takes.
+        # Beside writers that never pause the end is reached only by keeping them out while the rest is copied.
         if frames >= LONG_WAL_FRAMES and not self._is_replicated():
             self._wait.arm(LONG_WAL_SECONDS)
             if not self._checkpoint("full").busy:

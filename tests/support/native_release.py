@@ -28,7 +28,8 @@ def fill(store: Store) -> None:
     calls = [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
     messages.append("talk", role="assistant", tool_calls=calls)
     messages.append("talk", role="tool", content="x" * 20_000, tool_call_id="call_1", tool_name="look")
-    messages.append("talk", role="assistant", content=[{"type": "text", "text": "3,474 km"}], extra={"api_content": "3"})
+    answer = [{"type": "text", "text": "3,474 km"}]
+    messages.append("talk", role="assistant", content=answer, extra={"api_content": "3"})
     sessions.branch("talk", new_id="side")
     again = messages.append("talk", role="user", content="And the sun?", platform_message_id="p1")
     messages.rewind("talk", again, reason="typo")

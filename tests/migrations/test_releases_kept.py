@@ -55,7 +55,7 @@ def test_what_was_in_it_is_there(name: str, tmp_path: Path, run_cli) -> None:
         assert store.usage.total().input_tokens == 10
         with pytest.raises(SessionDeleted):
             store.messages.append("gone", role="user", content="back?")
-        assert [left.text for left in store.messages.unsettled("talk-2")] == ["half an answer"]
+        assert [left.content for left in store.messages.unsettled("talk-2")] == ["half an answer"]
         assert store.leases.acquire("turn:talk-2", term_seconds=60).fence == 2
     checked = run_cli("doctor", "--deep", "--db", path)
     assert checked.exit_code == 0, checked.stdout

@@ -115,6 +115,7 @@ class _Search:
 
     def __init__(self, root: str, watched: Watched, self_pid: int) -> None:
         self.root = root
+        self.folder = os.path.dirname(watched.path)
         self.identities = watched.by_identity
         self.paths: dict[str, FileKind] = {watched.path + SUFFIXES[kind]: kind for kind in KINDS}
         self.names: dict[str, FileKind] = {os.path.basename(path): kind for path, kind in self.paths.items()}
@@ -164,7 +165,7 @@ class _Search:
     def _ours(self, pid: int, folder: int, numbers: list[str]) -> list[OpenFile]:
         readlink, stat, skip, identities = os.readlink, os.stat, self.skip, self.identities
         files: list[OpenFile] = []
-        elsewhere: list[OpenFile] = []
+        elsewhere: list[tuple[str, OpenFile]] = []
         for number in numbers:
             try:
                 text = readlink(number, dir_fd=folder)
@@ -187,12 +188,21 @@ class _Search:
                     continue
                 kind = self.names.get(name[name.rfind("/") + 1 :])
                 if kind is not None and device in self.devices:
-                    elsewhere.append(OpenFile(number=int(number), kind=kind, deleted=True, device=device, inode=inode))
+                    opened = OpenFile(number=int(number), kind=kind, deleted=True, device=device, inode=inode)
+                    elsewhere.append((name[: name.rfind("/")], opened))
         # The same name in another folder is another store, unless this process has our main file open too (a bind
-        # mount) or sees other folders than we do.
-        if elsewhere and (any(held.kind == "main" for held in files) or self._other_mounts(pid)):
-            files.extend(elsewhere)
+        # mount) or sees other folders than we do. A folder that we see, and that is not ours, is another one for sure.
+        if elsewhere and self._other_mounts(pid):
+            files.extend(opened for _folder, opened in elsewhere)
+        elif elsewhere and any(held.kind == "main" for held in files):
+            files.extend(opened for where, opened in elsewhere if not self._is_another(where))
         return files
+
+    def _is_another(self, folder: str) -> bool:
+        try:
+            return not os.path.samefile(folder, self.folder)
+        except OSError:
+            return False  # deleted as well, or out of reach: it may have been ours
 
     def _other_mounts(self, pid: int) -> bool:
         if pid == self.self_pid:

@@ -47,6 +47,7 @@ from hermes_state.errors import (
 )
 
 APPLICATION_ID = 0x48535431  # "HST1" in the file header marks a store of this project
+WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _Opened = TypeVar("_Opened", bound=Store)
 
 
@@ -315,6 +316,8 @@ def _prepare_writer(connection: apsw.Connection, path: Path, nul_rule: NulRule) 
     register(connection, nul_rule)
     set_pragma(connection, path, "foreign_keys", 1)
     set_pragma(connection, path, "recursive_triggers", 0)
+    # A WAL that grew in a rush is cut back to this when it starts over; its frames are all in the file then.
+    set_pragma(connection, path, "journal_size_limit", WAL_LIMIT_BYTES)
 
 
 def _ready_for_writing(

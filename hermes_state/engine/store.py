@@ -119,8 +119,27 @@ class Store(Writer):
         if self._in_transaction():
             return  # an interrupt left it open, or the block goes on: it is rolled back, without a checkpoint
         self._check_generation(committed=False, contents=False)
-        if self._wrote:
+        if self._wrote and self._content_is_ours():
             self._checkpoint("passive")
+
+    def _content_is_ours(self) -> bool:
+        """Whether the file still is what the WAL belongs to; False when the write lock does not come at once to ask.
+
+        A checkpoint into a file that was overwritten in place would mix two stores. Raises `GenerationLost`.
+        """
+        self._wait.arm(0.0)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE").fetchall()
+        except apsw.BusyError:
+            return False
+        except apsw.Error as error:
+            raise translate(error, self.path, "closing", system_errno=self._connection.system_errno) from error
+        try:
+            self._check_generation(committed=False, contents=True)
+        finally:
+            if not self._closed:
+                self._connection.execute("ROLLBACK").fetchall()
+        return True
 
     def reopen(self) -> None:
         """Close and open again after a lost generation or lock; refused while a stale holder remains."""

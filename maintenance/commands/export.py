@@ -60,7 +60,8 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
     help="A record a session, or one for all segments of a conversation.",
 )
 @click.option(
-    "--since-id", type=click.IntRange(min=0), metavar="N", help="Messages with a higher id, a line each (jsonl only)."
+    "--since-id", type=click.IntRange(0, 2**63 - 1), metavar="N",
+    help="Messages with a higher id, a line each (jsonl only)."
 )
 @click.option("--all-messages", is_flag=True, help="Rewound and compacted messages too.")
 @click.option("--redact", is_flag=True, help="Mask what looks like keys, tokens and passwords. A help, not a proof.")

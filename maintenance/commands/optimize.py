@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import click
@@ -46,6 +47,13 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
 """
 
 
+def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """Refuse nan, which every range lets through because it compares with nothing."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number.")
+    return value
+
+
 @click.command("optimize", help=HELP, short_help="Merge the search indexes and return free pages when that pays.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing. Never refused.")
 @click.option(
@@ -58,7 +66,7 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
 )
 @click.option(
     "--cold-days", type=click.FloatRange(0, 36_500), default=30.0, show_default=True, metavar="DAYS",
-    help="Native stores: what idle means.",
+    callback=_a_number, help="Native stores: what idle means.",
 )
 @click.option("--force", is_flag=True, help="Beside holders run one VACUUM in place; their writes wait until it ends.")
 @click.option(
@@ -75,6 +83,7 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
     default=10.0,
     show_default=True,
     metavar="PERCENT",
+    callback=_a_number,
     help="What pays: more than this share of the file is free.",
 )
 @click.option("--via-copy", is_flag=True, help="Rewrite through a compact copy that is compared row by row first.")

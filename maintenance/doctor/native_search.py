@@ -25,6 +25,8 @@ def index_findings(path: Path, clock: Clock) -> list[Finding]:
             return [Finding(code="no_search_index", severity=Severity.INFO, object=str(index), sentence=sentence)]
         try:
             found = search.verify()
+            with store.core.reader() as reader:
+                total = int(reader.rows("SELECT count(*) FROM messages")[0][0])
         except SearchUnavailable as problem:
             return [
                 Finding(
@@ -38,9 +40,10 @@ def index_findings(path: Path, clock: Clock) -> list[Finding]:
             ]
         finally:
             search.close()
+    waiting = max(total - found.messages, 0)
     facts = {
-        "bytes": size, "messages": found.messages, "entries": found.entries, "missing": list(found.missing),
-        "stale": list(found.stale),
+        "bytes": size, "messages": found.messages, "not_indexed": waiting, "entries": found.entries,
+        "missing": list(found.missing), "stale": list(found.stale),
     }
     if found.missing or found.damage:
         return [
@@ -56,13 +59,17 @@ def index_findings(path: Path, clock: Clock) -> list[Finding]:
             )
         ]
     stale = f"; {plural(len(found.stale), 'entry', 'entries')} of deleted messages, never shown" if found.stale else ""
+    read = (
+        f"; {plural(waiting, 'message')} {'is' if waiting == 1 else 'are'} not indexed yet and read directly"
+        if waiting else ""
+    )
     return [
         Finding(
             code="search_index",
             severity=Severity.OK,
             object=index.name,
             sentence=f"The search index {index.name} ({human_bytes(size)}) has "
-            f"{plural(found.messages, 'message')}{stale}.",
+            f"{plural(found.messages, 'message')}{read}{stale}.",
             facts=facts,
             next_command=command("sessions optimize", path) if found.stale else "",
         )

@@ -56,9 +56,29 @@ class ClaudeReader(ChainReader):
         self._thinking: dict[str, dict[str, Any]] = {}  # session -> a thinking line that waits for its text
         self._counted: set[str] = set()  # model calls whose usage is counted: each of their lines repeats it
         self._models: dict[str, str] = {}  # session -> the model whose name is not repeated in every message
+        self._early: list[tuple[int, dict[str, Any]]] = []  # lines from before it is known which session they are of
+        self._titles: list[tuple[Chain, dict[str, Any]]] = []  # a summary may come before the line that it names
 
     def feed(self, number: int, line: dict[str, Any]) -> Iterator[Event]:
-        """The events of one line."""
+        """The events of one line, and of those before it that waited for the session's id."""
+        if not self._main:
+            said = line.get("sessionId")
+            if isinstance(said, str) and said and not line.get("agentId"):
+                self._main = said
+            elif line.get("type") in ("user", "assistant"):
+                self._main = self.path.stem
+            else:
+                self._early.append((number, line))
+                return
+            yield from self._settle_early()
+        yield from self._events(number, line)
+
+    def _settle_early(self) -> Iterator[Event]:
+        early, self._early = self._early, []
+        for number, line in early:
+            yield from self._events(number, line)
+
+    def _events(self, number: int, line: dict[str, Any]) -> Iterator[Event]:
         kind = line.get("type")
         if kind in _LEFT_OUT:
             self.tally.left_out[str(kind)] += 1
@@ -86,22 +106,23 @@ class ClaudeReader(ChainReader):
         chain = self._chain_of(line, str(uuid))
         at = chain.see(time_of(line.get("timestamp"))) if uuid else chain.at or 0.0
         self.keep(chain, line)
-        self._title(chain, line)
+        if kind in ("custom-title", "ai-title", "summary"):
+            self._titles.append((chain, line))
         if kind == "system" and line.get("subtype") == "compact_boundary":
             yield from self.hide(chain, "compact", at)
 
     def finish(self) -> Iterator[Event]:
-        """A thinking line whose text never came is kept with the session."""
+        """Titles, now that every line was seen; a thinking line whose text never came is kept with the session."""
+        self._main = self._main or self.path.stem
+        yield from self._settle_early()
+        for chain, line in self._titles:
+            self._title(chain, line)
         for chain in self.chains.values():
             self._flush(chain)
-        return iter(())
 
     # --- which session -----------------------------------------------------------------------------------------
 
     def _chain_of(self, line: dict[str, Any], uuid: str) -> Chain:
-        if not self._main:
-            said = line.get("sessionId")
-            self._main = said if isinstance(said, str) and said and not line.get("agentId") else self.path.stem
         main = self._main
         if line.get("isSidechain") is not True:
             return self.chain(main)

@@ -7,6 +7,7 @@ any.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ Wanted = Literal["auto", "hermes-state", "hermes-agent", "claude", "codex"]
 # Lines that are looked at; a transcript says what it is in its first few.
 _FIRST_LINES = 50
 _SQLITE = b"SQLite format 3\x00"
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _CODEX_TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context"})
 _CODEX_ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output"})
 
@@ -73,6 +75,11 @@ def _source(path: Path, wanted: Wanted, target: Path, clock: Clock) -> Source:
         if wanted not in ("auto", store.name):
             raise _mismatch(path, wanted, store.name)
         return store
+    if _begins_as_array(path):
+        raise InvalidInput(
+            f"{path} is one JSON array, as `sessions export --format json` writes it; only JSON lines can be imported.",
+            hint="Export again with --format jsonl.", path=path,
+        )
     name = kind_of(path)
     if wanted != "auto" and name not in (None, wanted) and {name, wanted} != {"hermes-state", "hermes-agent"}:
         raise _mismatch(path, wanted, str(name))
@@ -134,6 +141,12 @@ def _begins_as_sqlite(path: Path) -> bool:
     # Nothing in this process has the file open: it is not the target, and no other source.
     with path.open("rb") as content:
         return content.read(len(_SQLITE)) == _SQLITE
+
+
+def _begins_as_array(path: Path) -> bool:
+    # Its records would be found on lines of their own but for the commas: one would be imported and the rest refused.
+    with path.open("rb") as content:
+        return _ARRAY.match(content.read(4096)) is not None
 
 
 def _subagent(path: Path) -> tuple[bool, str]:

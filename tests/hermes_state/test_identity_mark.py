@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,7 @@ def put_another_over(core: Core) -> None:
     """Another store of the same page size over ours, on the same inode, as `cp` does it."""
     other = core.path.with_name("other.db")
     create_store(other)
-    shutil.copyfile(other, core.path)
+    subprocess.run(["cp", str(other), str(core.path)], check=True)  # in our process it would drop our locks as well
 
 
 def refused(core: Core) -> errors.GenerationLost:
@@ -76,6 +76,19 @@ def test_another_store_over_ours_is_seen_before_the_next_commit(core: Core, chec
     put_another_over(core)
     lost = refused(core)
     assert (lost.lost, lost.committed) == (("main",), False)
+
+
+@pytest.mark.usefixtures("staged")
+def test_closing_copies_no_wal_into_another_store_that_lies_over_ours(core: Core) -> None:
+    write(core)
+    core.writer.checkpoint()
+    write(core)
+    put_another_over(core)
+    theirs = core.path.with_name("other.db").read_bytes()
+    with pytest.raises(errors.GenerationLost) as caught:
+        core.writer.close()
+    assert caught.value.lost == ("main",)
+    assert core.path.read_bytes() == theirs
 
 
 @pytest.mark.usefixtures("staged")

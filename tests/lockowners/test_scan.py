@@ -262,3 +262,21 @@ def test_importing_the_package_loads_no_third_party_module() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_deleted_file_of_the_same_name_in_another_folder_is_another_store(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    opened = []
+    for folder in (ours, theirs):
+        folder.mkdir()
+        for name in ("state.db", "state.db-wal"):
+            (folder / name).write_bytes(b"x")
+    opened.append((ours / "state.db").open("rb"))
+    opened.append((theirs / "state.db-wal").open("rb"))
+    (theirs / "state.db-wal").unlink()
+    try:
+        scan = holders(ours / "state.db", include_self=True)
+        assert [holder.stale for holder in scan.holders if holder.process.pid == os.getpid()] == [False]
+    finally:
+        for file in opened:
+            file.close()

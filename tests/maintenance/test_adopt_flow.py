@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import apsw
@@ -92,7 +94,7 @@ def test_a_repeat_says_that_it_is_done_and_clears_what_a_killed_run_left(
 ) -> None:
     db = store_copy()
     adopt_in_place(db)
-    left = db.with_name(f"{db.name}{places.WORKING}20260101T000000Z-1.native")
+    left = db.with_name(f"{db.name}{places.WORKING}20260101T000000Z-{ended()}.native")
     left.touch()
     again = adopt_cli(db, "--yes")
     assert again.exit_code == 0, again.stderr
@@ -101,6 +103,34 @@ def test_a_repeat_says_that_it_is_done_and_clears_what_a_killed_run_left(
     ]
     answer = adopt_cli(db, "--yes", "--json").json
     assert (answer["already_done"], answer["written"], answer["cleared"]) == (True, None, [])
+
+
+def ended() -> int:
+    """The PID of a process that is gone."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.parametrize("pid", [os.getpid(), os.getppid(), 1])
+def test_the_working_file_of_a_living_run_stays(pid: int, store_copy: StoreCopy) -> None:
+    db = store_copy()
+    target = db.with_name("new.db")
+    working = target.with_name(f"{target.name}{places.WORKING}20260101T000000Z-{pid}.native")
+    working.write_bytes(b"half")
+    assert adopt_to(db, target).cleared == ()
+    assert working.read_bytes() == b"half"
+
+
+def test_a_folder_with_a_working_name_does_not_stop_an_adoption(store_copy: StoreCopy) -> None:
+    db = store_copy()
+    target, gone = db.with_name("new.db"), ended()
+    left = target.with_name(f"{target.name}{places.WORKING}20260101T000000Z-{gone}.native")
+    folder = left.with_name(f"{left.name}.retired-wal-20260101T000000Z-{gone}")
+    left.touch()
+    folder.mkdir()
+    assert adopt_to(db, target).cleared == (left,)
+    assert folder.is_dir() and not left.exists()
 
 
 def test_the_plan_says_what_is_lost_and_kept_and_changes_nothing(store_copy: StoreCopy, adopt_cli: AdoptCli) -> None:

@@ -231,3 +231,20 @@ def test_a_database_of_another_program_is_no_target(run_cli: RunCli, db: Path, t
     before = other.read_bytes()
     ran = run_cli("sessions", "import", db, "--db", other, "--yes")
     assert (ran.exit_code, ran.stdout, other.read_bytes()) == (1, "", before)
+
+
+def test_a_json_array_is_refused_by_name(db: Path, run_cli: RunCli, tmp_path: Path) -> None:
+    with open_store(path=db) as store:
+        for name in ("a", "b"):
+            store.sessions.create(id=name, source="cli")
+            store.messages.append(name, role="user", content=name)
+    file = tmp_path / "all.json"
+    assert run_cli("sessions", "export", file, "--format", "json").exit_code == 0
+    refused = run_cli("sessions", "import", file, "--yes")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.splitlines() == [
+        f"Error: {file} is one JSON array, as `sessions export --format json` writes it; only JSON lines can be "
+        "imported.",
+        "Why: The caller's fault: an argument cannot be used.",
+        "Try: Export again with --format jsonl.",
+    ]

@@ -109,6 +109,13 @@ def test_other_formats_have_no_ids(options: tuple[str, ...], native: Path, run_c
     )
 
 
+def test_an_id_that_no_store_can_have_is_a_usage_error(native: Path, run_cli: RunCli) -> None:
+    refused = run_cli("sessions", "export", "-", "--since-id", "99999999999999999999")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--since-id" in refused.stderr
+    assert run_cli("sessions", "export", "-", "--since-id", str(2**63 - 1)).exit_code == 0
+
+
 def test_a_file_without_its_end_or_with_other_counts_does_not_verify(tmp_path: Path) -> None:
     out, tally = io.StringIO(), ExportTally(sessions=1, messages=2)
     head = FeedHead(since_id=0, high_id=2, dialect="native", store_id="s", incarnation="i", made_at=None)

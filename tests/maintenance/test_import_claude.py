@@ -181,3 +181,21 @@ def test_a_file_without_any_message_is_no_session_and_its_lines_are_counted(tmp_
     looked = claude_source(write(tmp_path / "x.jsonl", [{"type": "summary", "summary": "s", "leafUuid": "l"}])).look()
     assert looked.sessions == () and dict(looked.tally.left_out) == {"no conversation": 1}
     assert looked.tally.accounted == looked.tally.lines == 1
+
+
+def test_a_summary_on_the_first_line_hides_neither_the_id_nor_itself(tmp_path: Path) -> None:
+    summary = {"type": "summary", "summary": "About a", "leafUuid": "u1"}
+    path = write(tmp_path / "copy.jsonl", [summary, claude("user", 1, said("user", "a"))])
+    looked = claude_source(path).look()
+    [session] = looked.sessions
+    assert (session.id, session.columns["title"], session.columns["title_source"]) == (CLAUDE_ID, "About a", "llm")
+    assert looked.tally.accounted == looked.tally.lines == 2
+    [message] = messages(path)
+    assert message.extra == {"claude": {"before": [summary]}}
+
+
+def test_a_conversation_that_never_says_its_session_has_the_name_of_its_file(tmp_path: Path) -> None:
+    line = {"type": "user", "uuid": "u1", "parentUuid": None, "message": said("user", "a")}
+    summary = {"type": "summary", "summary": "Elsewhere", "leafUuid": "x"}
+    [session] = claude_source(write(tmp_path / "talk.jsonl", [summary, line])).look().sessions
+    assert (session.id, "title" in session.columns) == ("talk", False)

@@ -243,6 +243,14 @@ def test_a_sound_search_index_is_compared_row_by_row(run_cli: RunCli, db: Path) 
     assert (finding["object"], finding["facts"]["messages"], finding["facts"]["entries"]) == (index.name, 50, 50)
 
 
+def test_messages_that_are_not_indexed_yet_are_said(run_cli: RunCli, db: Path) -> None:
+    with_index(db)
+    add_session(db, "two", messages=2)
+    finding = found(doctor(run_cli, db, status=0), "search_index")
+    assert finding["sentence"].endswith(" has 50 messages; 2 messages are not indexed yet and read directly.")
+    assert finding["facts"]["not_indexed"] == 2
+
+
 def test_an_index_that_lacks_rows_is_derived_damage(run_cli: RunCli, db: Path) -> None:
     index = with_index(db)
     with open_write(index, foreign=True) as store, store.transaction() as tx:

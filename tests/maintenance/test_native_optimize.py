@@ -160,6 +160,13 @@ def test_options_of_foreign_files_are_refused_by_name(run_cli: RunCli, db: Path)
     )
 
 
+@pytest.mark.parametrize("option", ["--cold-days", "--reclaim-above"])
+def test_nan_is_a_usage_error(option: str, run_cli: RunCli, db: Path) -> None:
+    result = run_cli("sessions", "optimize", option, "nan", "--db", str(db))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Invalid value for '{option}': nan is not a number." in result.stderr
+
+
 def test_a_store_that_was_rebuilt_without_incremental_vacuum_gets_it_back(run_cli: RunCli, db: Path) -> None:
     add_session(db, "one", messages=20)
     with open_exclusive(db) as store:

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_state.engine import open_read
 from hermes_state.testing import temporary_store
-from maintenance.interop.tripwire import INTRUDERS, tripwire_problem
+from maintenance.interop.tripwire import INTRUDERS, TRIPWIRES, tripwire_problem
 from tests.maintenance.adopting import adopt_in_place, query
 from tests.maintenance.damage import change
 from tests.support.stores import StoreCopy
@@ -49,11 +49,21 @@ def test_a_dropped_tripwire_is_a_finding(store_copy: StoreCopy) -> None:
     assert problem_of(db) == "its index schema_version, at which hermes-agent stops, is missing"
 
 
+@pytest.mark.parametrize("name", ["async_delegations", "delivery_obligations"])
+def test_the_modules_that_open_the_file_by_themselves_are_stopped_too(name: str, store_copy: StoreCopy) -> None:
+    db = store_copy()
+    adopt_in_place(db)
+    with pytest.raises(apsw.SQLError):
+        change(db, f"CREATE TABLE IF NOT EXISTS {name}(a)")
+    change(db, f"DROP INDEX {name}")
+    assert problem_of(db) == f"its index {name}, at which hermes-agent stops, is missing"
+
+
 @pytest.mark.parametrize("name", INTRUDERS)
 def test_a_table_of_hermes_agent_in_a_native_store_is_a_finding(name: str, store_copy: StoreCopy) -> None:
     db = store_copy()
     adopt_in_place(db)
-    change(db, "DROP INDEX schema_version", f"CREATE TABLE {name}(a)")
+    change(db, *(f"DROP INDEX {index}" for index in TRIPWIRES), f"CREATE TABLE {name}(a)")
     assert problem_of(db) == f"hermes-agent has made tables of its own in it ({name})"
 
 

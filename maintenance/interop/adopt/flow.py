@@ -233,7 +233,7 @@ def _require_replaced(store: ExclusiveStore, made: Made) -> None:
 
 
 def clear(path: Path) -> tuple[Path, ...]:
-    """Remove what killed runs left under working names."""
+    """Remove what killed runs left under working names; what living ones work on stays."""
     found = places.leftovers(path)
     for working in found:
         places.remove(working)

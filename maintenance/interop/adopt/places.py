@@ -2,14 +2,16 @@
 
 Invariant: every file is new, private (0600), and has a working name until it is whole and verified; only then it gets
 the name that people see, and never one that something has already. What a killed run left under a working name is never
-used, and the next run removes it.
+used, and the next run removes it; a working file whose name has the PID of a living process is that run's.
 
-Not for: the store itself; its content is replaced through the pager.
+Not for: the store itself; its content is replaced through the pager. A lock on the working file was rejected: what is
+built there is opened and closed by SQLite, which drops a lock of the same process.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 WORKING = ".adopting-"
 ASIDE = ".adopted-from-hermes-agent-"
 _SIDECARS = ("-wal", "-shm", "-journal")
+_OWNER = re.compile(r"-([0-9]{1,9})\.[a-z]+")
 
 
 @contextmanager
@@ -52,9 +55,14 @@ def forget_sidecars(private: Path) -> None:
 
 
 def leftovers(path: Path) -> tuple[Path, ...]:
-    """Working files that killed runs left beside `path`."""
+    """Working files that killed runs left beside `path`; folders of such a name are passed over."""
     return tuple(
-        sorted(found for found in path.parent.glob(f"{_literal(path.name)}{WORKING}*") if not _is_sidecar(found))
+        sorted(
+            found
+            for found in path.parent.glob(f"{_literal(path.name)}{WORKING}*")
+            if not _is_sidecar(found) and (found.is_symlink() or not found.is_dir())
+            and not _in_use(found.name.removeprefix(f"{path.name}{WORKING}"))
+        )
     )
 
 
@@ -91,6 +99,20 @@ def sync(file: Path) -> None:
 
 def _literal(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _in_use(rest: str) -> bool:
+    """Whether the process that the end of a working name tells of may still be at work."""
+    owner = _OWNER.search(rest)
+    if owner is None:
+        return False
+    try:
+        os.kill(int(owner[1]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # alive, and somebody else's
+        return True
+    return True
 
 
 def _is_sidecar(path: Path) -> bool:

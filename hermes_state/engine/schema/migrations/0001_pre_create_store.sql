@@ -22,6 +22,9 @@ CREATE TABLE migrations (
 ) STRICT;
 -- The tripwire: hermes-agent creates a table of this name before anything else, fails, and leaves the file byte-equal.
 CREATE INDEX schema_version ON migrations (number);
+-- Two modules of it open the file by themselves and begin with these tables.
+CREATE INDEX async_delegations ON migrations (number);
+CREATE INDEX delivery_obligations ON migrations (number);
 
 -- Large values that repeat (system prompts, tool schemas, model configurations), stored once by content.
 CREATE TABLE shared_texts (

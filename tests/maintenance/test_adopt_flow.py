@@ -112,7 +112,7 @@ def ended() -> int:
     return process.pid
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), os.getppid(), 1])
+@pytest.mark.parametrize("pid", [os.getpid(), os.getppid(), 1], ids=["this process", "its parent", "another user"])
 def test_the_working_file_of_a_living_run_stays(pid: int, store_copy: StoreCopy) -> None:
     db = store_copy()
     target = db.with_name("new.db")

@@ -128,11 +128,6 @@ def free(tx: Transaction, body_nos: Iterable[int]) -> int:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def read_content(reader: Reads, row: Sequence[Any]) -> Raw:
-    """The raw body of one row that begins with content_type, content, body_no: JSON stays text. Raises `Corrupt`."""
-    return read_contents(reader, [row])[0]
-
-
 def read_contents(reader: Reads, rows: Sequence[Sequence[Any]]) -> list[Raw]:
     """The raw bodies of rows that begin with content_type, content, body_no, in their order; a shared one is read once.
 

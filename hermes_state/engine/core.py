@@ -1,9 +1,9 @@
 """What every part of an open native store shares: one writer, a bounded pool of readers, the identity, the clock.
 
-Invariant: one `Core` per file in a process, however often it is opened: writes of all threads go through its one
-writer, reads through its pool. Opening applies small additive schema steps and nothing else. After the writer lost
-its files or its locks, the next write opens it again, which succeeds once no stale holder remains; nothing is repeated
-by itself.
+Invariant: one `Core` for writing and one for reading only per file in a process, however often it is opened: writes of
+all threads go through its one writer, reads through its pool. Opening applies small additive schema steps and nothing
+else. After the writer lost its files or its locks, the next write opens it again, which succeeds once no stale holder
+remains; nothing is repeated by itself.
 
 Not for: what rows mean (see `conversation`). A connection per thread was rejected: threads end and connections stay.
 """
@@ -36,7 +36,6 @@ from hermes_state.errors import (
 
 Result = TypeVar("Result")
 POOL_SIZE = 4  # readers at a time; each costs three descriptors, and 200 open stores were measured at 606
-ROUTINE_SECONDS = 20.0  # how long a write waits for the lock when the caller does not say (design, rule 2)
 
 _OPEN: dict[tuple[Path, bool], Core] = {}
 _OPEN_LOCK = threading.RLock()

@@ -50,7 +50,7 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
 @click.option("--back", is_flag=True, help="With --to: make a file of hermes-agent of a store that was adopted.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
 @click.option("--confirm", metavar="NAME", help="The name that would have to be typed: the profile, else the file.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="With --to, which asks nothing anyway; in place the name is needed.")
 @store_options
 def command(ctx: Context, *, to: str | None, back: bool, dry_run: bool, confirm: str | None, yes: bool) -> int:
     # Imported here so that `--help` and a usage error cost no engine.
@@ -128,10 +128,16 @@ def _agreed(ctx: Context, plan: AdoptPlan, *, confirm: str | None, yes: bool) ->
             f"--confirm {confirm} does not name this store, which is {plan.name}. Nothing was changed.",
             hint="Check which store is meant (--home, --profile, --db).", path=ctx.db,
         )
-    given = yes or confirm is not None
-    if not ctx.json or (not given and sys.stdin.isatty()):
+    # By name only: a bare yes would take a store away from hermes-agent that somebody did not mean.
+    if confirm is None and (yes or not sys.stdin.isatty()):
+        raise Refused(
+            f"Adopting {ctx.db} in place takes it away from hermes-agent, so its name must be given. "
+            "Nothing was changed.",
+            hint=f"Add --confirm {plan.name}, or look first with --dry-run.", path=ctx.db,
+        )
+    if not ctx.json or confirm is None:
         shown.show(sys.stderr)
-    return given or ask("hermes-agent cannot use this store afterwards.", answer=plan.name)
+    return confirm is not None or ask("hermes-agent cannot use this store afterwards.", answer=plan.name)
 
 
 def _print(ctx: Context, report: AdoptReport) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Compress = Literal["cold", "always", "never"]
 
-COLD_DAYS = 30.0
 # How far `active_at` may be behind the newest message.
 ACTIVITY_SLACK_SECONDS = 60.0
 # About 10 ms of compression, reading back and checking together (measured: 1 MB takes 13 to 17 ms).

@@ -145,6 +145,7 @@ def test_the_plan_says_what_is_lost_and_kept_and_changes_nothing(store_copy: Sto
         "async_delegations.",
         "  Search indexes are left behind; the native store builds its own beside itself.",
         "  The original is kept beside it under a dated name, and verified before anything is replaced.",
+        "  The name to type, or to give with --confirm: state.db.",
         "  hermes-agent can no longer open this file: it stops at the first statement, changes nothing, and says that "
         "it cannot use its session store. That stays so until its adapter for native stores exists.",
         "  Holds the store's exclusive lock for about 1 s.",
@@ -156,13 +157,15 @@ def test_the_plan_says_what_is_lost_and_kept_and_changes_nothing(store_copy: Sto
 def test_without_a_terminal_and_without_the_name_nothing_is_changed(store_copy: StoreCopy, adopt_cli: AdoptCli) -> None:
     db = store_copy()
     before = db.read_bytes()
-    asked = adopt_cli(db)
-    assert asked.exit_code == 1
-    assert asked.stderr.splitlines()[-3:] == [
-        "Error: This needs an answer, and there is no terminal to ask on.",
-        "Why: Understood and not done, because it would be unsafe or was not confirmed.",
-        "Try: Add --yes, or look first with --dry-run.",
-    ]
+    for bare in ((), ("--yes",)):
+        asked = adopt_cli(db, *bare)
+        assert asked.exit_code == 1
+        assert asked.stderr.splitlines()[-3:] == [
+            f"Error: Adopting {db} in place takes it away from hermes-agent, so its name must be given. Nothing was "
+            "changed.",
+            "Why: Understood and not done, because it would be unsafe or was not confirmed.",
+            "Try: Add --confirm state.db, or look first with --dry-run.",
+        ]
     wrong = adopt_cli(db, "--confirm", "other.db", "--json")
     assert wrong.exit_code == 1
     assert wrong.json_error["error"]["message"] == (

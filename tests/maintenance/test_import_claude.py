@@ -23,7 +23,7 @@ def test_a_conversation_becomes_a_session_with_its_facts_and_what_it_cost(tmp_pa
     [session] = looked.sessions
     assert (session.id, session.source, session.started_at, session.messages) == (CLAUDE_ID, "claude-code", START, 5)
     assert dict(session.columns) == {
-        "cwd": "/work/app",
+        "cwd": "/srv/app",
         "git_branch": "main",
         "model": "claude-opus-4-6",
         "title": "Looking at a folder",

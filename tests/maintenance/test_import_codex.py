@@ -20,7 +20,7 @@ def test_a_conversation_becomes_a_session_with_its_facts_and_what_it_cost(tmp_pa
     [session] = looked.sessions
     assert (session.id, session.source, session.started_at, session.messages) == (CODEX_ID, "codex", 1777892400.25, 4)
     assert dict(session.columns) == {
-        "cwd": "/work/app",
+        "cwd": "/srv/app",
         "git_branch": "main",
         "model": "gpt-5-codex",
         "system_prompt": "Be brief.",

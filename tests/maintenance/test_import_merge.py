@@ -66,7 +66,7 @@ def test_a_second_import_adds_nothing_and_a_grown_file_adds_what_is_new(store: S
     assert (session.title, session.source, session.cwd, session.state) == (
         "Looking at a folder",
         "claude-code",
-        "/work/app",
+        "/srv/app",
         "open",
     )
     assert session.extra is not None and session.extra["import"] == {"from": "claude"}

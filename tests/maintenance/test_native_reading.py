@@ -81,8 +81,8 @@ def test_the_list_shows_conversations_and_counts_what_it_leaves_out(run_cli: Run
 
 
 def test_filters_on_columns_and_figures_choose_native_rows(run_cli: RunCli, db: Path) -> None:
-    add_session(db, "a", messages=3, columns={"title": "Release plan", "model": "gpt-x", "cwd": "/work/site"})
-    add_session(db, "b", messages=9, columns={"git_repo_root": "/work/site", "session_key": "k", "user_id": "u"})
+    add_session(db, "a", messages=3, columns={"title": "Release plan", "model": "gpt-x", "cwd": "/srv/site"})
+    add_session(db, "b", messages=9, columns={"git_repo_root": "/srv/site", "session_key": "k", "user_id": "u"})
     add_session(db, "c", messages=0, columns={"session_key": "k2"})
     change(db, "INSERT INTO session_totals (session_no, input_tokens, output_tokens, provider, actual_cost_usd)"
                " VALUES (1, 900, 100, 'Acme', 0.5)")
@@ -90,7 +90,7 @@ def test_filters_on_columns_and_figures_choose_native_rows(run_cli: RunCli, db: 
     def ids(*more: str) -> list[str]:
         return sorted(entry["id"] for entry in listed(run_cli, db, *more)["sessions"])
 
-    assert ids("--title", "release") == ids("--model", "GPT") == ids("--cwd", "/work") == ["a"]
+    assert ids("--title", "release") == ids("--model", "GPT") == ids("--cwd", "/srv") == ["a"]
     assert ids("--workspace", "site") == ["a", "b"]
     assert ids("--min-messages", "4") == ids("--user", "u") == ["b"]
     assert ids("--min-tokens", "1000") == ids("--provider", "acme") == ids("--min-cost", "0.4") == ["a"]

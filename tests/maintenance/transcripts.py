@@ -25,7 +25,7 @@ def claude(kind: str, number: int, message: dict[str, Any] | None = None, **more
         "parentUuid": f"u{number - 1}" if number > 1 else None,
         "isSidechain": False,
         "userType": "external",
-        "cwd": "/work/app",
+        "cwd": "/srv/app",
         "sessionId": CLAUDE_ID,
         "version": "2.1.0",
         "gitBranch": "main",
@@ -124,7 +124,7 @@ def codex_talk() -> list[dict[str, Any]]:
             {
                 "id": CODEX_ID,
                 "timestamp": "2026-05-04T11:00:00Z",
-                "cwd": "/work/app",
+                "cwd": "/srv/app",
                 "cli_version": "0.90.0",
                 "git": {"branch": "main", "commit_hash": "abc"},
                 "base_instructions": {"text": "Be brief."},
@@ -132,7 +132,7 @@ def codex_talk() -> list[dict[str, Any]]:
         ),
         codex("response_item", 1, text("user", "input_text", "List the files")),
         codex("event_msg", 1, {"type": "user_message", "message": "List the files", "kind": "plain"}),
-        codex("turn_context", 1, {"cwd": "/work/app", "model": "gpt-5-codex", "effort": "high"}),
+        codex("turn_context", 1, {"cwd": "/srv/app", "model": "gpt-5-codex", "effort": "high"}),
         codex(
             "response_item",
             2,

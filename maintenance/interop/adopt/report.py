@@ -81,6 +81,7 @@ class AdoptPlan:
                 facts=self.document(),
             )
         lines.append("The original is kept beside it under a dated name, and verified before anything is replaced.")
+        lines.append(f"The name to type, or to give with --confirm: {self.name}.")
         lines.append(NO_LONGER)
         lines += hold_lines(self.file_bytes + CONTENT_WEIGHT * self.native_bytes)
         if self.litestream is not None:

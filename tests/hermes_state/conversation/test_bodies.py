@@ -132,7 +132,7 @@ def test_a_compressed_body_reads_as_before_and_its_check_holds(store: Store, con
     assert store.messages.get(message_id).content == content
     found = rows(store, "SELECT content_type, content, body_no, session_no, role, created_at FROM messages")
     with store.core.reader() as reader:
-        raw = bodies.read_content(reader, found[0])
+        raw = bodies.read_contents(reader, [found[0]])[0]
     no, role, at = found[0][3:]
     check = row_check(no, role, found[0][0], raw, None, None, None, None, None, None, None, None, at, None)
     assert rows(store, "SELECT row_check FROM messages") == before == [(check,)]

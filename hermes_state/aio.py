@@ -39,6 +39,7 @@ class AsyncStore:
         self.messages = AsyncGroup(self, "messages")
         self.usage = AsyncGroup(self, "usage")
         self.titles = AsyncGroup(self, "titles")
+        self.spool = AsyncGroup(self, "spool")
         self.changes = AsyncChanges(self, "changes")
         self.leases = AsyncLeases(self, "leases")
 
@@ -59,7 +60,7 @@ class AsyncStore:
         try:
             future = asyncio.get_running_loop().run_in_executor(self._threads, work)
         except RuntimeError as error:
-            from hermes_state.store import closed_here
+            from hermes_state.engine.files import closed_here
 
             raise closed_here(self._store.path) from error
         return await future

@@ -77,7 +77,7 @@ def _profile_folder(root: Path, name: str, said_by: str) -> tuple[Path, str | No
             option="--profile", profile=name,
         )
     folder = root / PROFILES / name
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # which is False, and no error, where the folder cannot be reached
         known = profiles_of(root)
         raise NotFound(
             f"There is no profile {name} in {root / PROFILES}.",

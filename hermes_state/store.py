@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from hermes_state.clock import Clock, clock_from_environment
 from hermes_state.engine.core import acquire, release
-from hermes_state.errors import InvalidInput, StateError
+from hermes_state.engine.files import closed_here
+from hermes_state.errors import InvalidInput
 from hermes_state.location import STORE_NAME, home_folder
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_state.conversation.messages import Messages
     from hermes_state.conversation.search import Search
     from hermes_state.conversation.sessions import Sessions
+    from hermes_state.conversation.spooling import Spooling, TurnSpool
     from hermes_state.conversation.titles import Titles
     from hermes_state.conversation.usage import Usage
     from hermes_state.engine.core import Core
@@ -46,21 +48,38 @@ def open_store(
     Raises `NotFound`, `ForeignStore` (a file of hermes-agent), `SchemaTooNew`, `SchemaTooOld`, `NotAStore`, `Refused`,
     `CannotOpen`, `LockTimeout`, `SecondSQLite`, `IdentityConflict`, `InvalidInput` (for arguments of no meaning).
     """
+    if durability not in (None, "process", "power"):
+        raise InvalidInput(f"durability is 'process' or 'power', not {durability!r}.", durability=durability)
+    core = acquire(
+        _store_path(home, path), read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
+        durability=durability,
+    )
+    return Store(core, durability)
+
+
+def open_spool(
+    home: str | os.PathLike[str] | None = None, *, path: str | os.PathLike[str] | None = None,
+    clock: Clock | None = None,
+) -> TurnSpool:
+    """The spool of a store that `open_store` refuses now: turns are kept there until `store.spool` gives them to it.
+
+    Arguments as for `open_store`; nothing is opened or made before the first `save`. Raises `InvalidInput`.
+    """
+    from hermes_state.conversation.spooling import TurnSpool
+
+    return TurnSpool(_store_path(home, path), clock=clock or clock_from_environment())
+
+
+def _store_path(home: str | os.PathLike[str] | None, path: str | os.PathLike[str] | None) -> Path:
     if home is not None and path is not None:
         raise InvalidInput("home names a folder and path names a file: give only one of them.")
     for name, given in (("home", home), ("path", path)):
         if given is not None and "\0" in os.fsdecode(given):
             raise InvalidInput(f"{name} has a NUL character, which no file name can have.", argument=name)
-    if durability not in (None, "process", "power"):
-        raise InvalidInput(f"durability is 'process' or 'power', not {durability!r}.", durability=durability)
-    if path is None:
-        folder, _profile = home_folder(None if home is None else os.fspath(home), None, os.environ)
-        path = folder / STORE_NAME
-    core = acquire(
-        Path(path), read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
-        durability=durability,
-    )
-    return Store(core, durability)
+    if path is not None:
+        return Path(path)
+    folder, _profile = home_folder(None if home is None else os.fspath(home), None, os.environ)
+    return folder / STORE_NAME
 
 
 class Store:
@@ -118,6 +137,13 @@ class Store:
         return Titles(self.core)
 
     @functools.cached_property
+    def spool(self) -> Spooling:
+        """Save whole turns whatever happens to the store, and give it what waits."""
+        from hermes_state.conversation.spooling import Spooling
+
+        return Spooling(self.core)
+
+    @functools.cached_property
     def changes(self) -> Changes:
         """What changed since a position, and waiting for more."""
         from hermes_state.changes import Changes
@@ -160,7 +186,7 @@ class Store:
                 search.close()
         finally:
             # Others in the process may go on using the core: a group that somebody kept must not.
-            for name in ("sessions", "messages", "search", "usage", "titles", "changes", "leases"):
+            for name in ("sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases"):
                 if name in self.__dict__:
                     self.__dict__[name]._core = _Closed(self.path)
             release(core, self._durability)
@@ -184,8 +210,3 @@ class _Closed:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise closed_here(self._path)
-
-
-def closed_here(path: Path) -> StateError:
-    """The error for work through a store that was closed."""
-    return StateError(f"The store {path} is closed here.", hint="Open it again.", path=path)

@@ -1,4 +1,4 @@
-"""Waiting for a lock: one deadline, and a handler that soon asks about every millisecond.
+"""Waiting for a lock: one deadline, and a handler that asks about twice a millisecond.
 
 Invariant: a wait ends at the caller's deadline and at no other number; a connection has this handler before its
 first statement, because even the first `PRAGMA` can meet a lock. The deadline counts from the moment when the wait
@@ -6,7 +6,9 @@ begins: a lock that is free costs no look at the clock. Not for: retries after a
 SQLite's own busy timeout was rejected: its growing naps starve a waiter behind many writers (measured p99 with eight
 writers 0.16 to 0.70 of it with naps of one millisecond). Ten shorter naps come first, since most transactions last less
 than a tenth of a millisecond: with eight writers that pause between writes p99 was 0.8 to 1.9 ms, and 2.3 to 3.1 ms
-without them.
+without them. Then half a millisecond rather than a whole one: a waiter that finds the lock taken again and again waits
+so many naps, whatever their length (eight writers that never pause, on a busy machine: p99 0.73 of that with whole
+ones, median of twelve rounds side by side). Nobody is first in line for SQLite's lock.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from hermes_state.clock import Clock
 
 _NAPS = (  # how many tries, and the seconds before each
     (10, 0.0001),
-    (20, 0.001),
+    (40, 0.0005),
 )
 _SLOW_SECONDS = 0.004  # after these tries the lock is held long; 2 to 5 ms keeps the CPU low (measured at 20 ms holds)
 

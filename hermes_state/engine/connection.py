@@ -21,6 +21,7 @@ import apsw
 
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.busy import BusyWait
+from hermes_state.engine.cut_file import refuse_cut
 from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors, identity_of
 from hermes_state.engine.files import (
     existing_file,
@@ -59,6 +60,10 @@ class ReadStore(Link):
     # frames that were found in the WAL by that rebuild, as after a crash
     recovered_frames: int = 0
 
+    def _before_close(self) -> None:
+        if self.stands_for_writer:
+            self._check_generation(committed=False, contents=False)
+
     def backup_to(self, target: Path) -> None:
         """Copy the store, WAL content included, into the new private file `target` (mode 0600)."""
         with self._lock:
@@ -68,16 +73,20 @@ class ReadStore(Link):
 
 def open_read(
     path: Path | str, *, busy_seconds: float = 5.0, nul_rule: NulRule = NulRule.NATIVE, search_modules: bool = True,
-    clock: Clock = SYSTEM,
+    tolerant: bool = False, clock: Clock = SYSTEM, is_real: bool = False,
 ) -> ReadStore:
     """Open a store for reading. Raises `NotFound`, `NotAStore`, `CannotOpen`, `LockTimeout`, `SecondSQLite`.
 
-    `search_modules=False` leaves out FTS5 and its kind, so that a page check looks at pages only.
+    `search_modules=False` leaves out FTS5 and its kind, so that a page check looks at pages only. `tolerant=True` opens
+    a file whose schema has entries that SQLite cannot use: it shows those that it can, and nothing is written.
+    `is_real`: `path` is what `files.real_path` gave.
     """
-    real = existing_file(path)
+    real = existing_file(path, is_real=is_real)
     wait = BusyWait(clock, busy_seconds)
 
     def prepare(connection: apsw.Connection) -> None:
+        if tolerant:
+            connection.execute("PRAGMA writable_schema = ON").fetchall()
         if not search_modules:
             connection.drop_modules([])
         else:
@@ -87,6 +96,8 @@ def open_read(
     store = ReadStore(
         connection, real, descriptors, wait, clock, journal_mode=mode, patience_seconds=busy_seconds
     )
+    if not tolerant:
+        refuse_cut(store)
     if alone:
         state = store.wal_state()
         store.index_rebuilt = True
@@ -124,6 +135,7 @@ def open_write(
         return open_write(real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock)
 
     ready = _ready_for_writing(store, foreign, again)
+    refuse_cut(ready)
     refuse_other_sidecars(ready, wait)
     return ready
 
@@ -214,9 +226,10 @@ def copy_onto(source: Path, connection: apsw.Connection, path: Path) -> None:
 
 
 def _connect(
-    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None], *, wanted: str = "read"
+    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None], *, wanted: str = "read",
+    reads: bool = True,
 ) -> tuple[apsw.Connection, StoreDescriptors, str, bool]:
-    """Open, prepare, read once, and find SQLite's own descriptors.
+    """Open, prepare, read once (unless `reads` is False: `prepare` did), and find SQLite's own descriptors.
 
     The last item is True when this open was the first of a WAL store, so that SQLite had to rebuild the WAL index.
     """
@@ -225,7 +238,7 @@ def _connect(
         # Each try is short, and nobody waits while holding the registry: another thread's COMMIT needs it.
         try:
             with REGISTRY.lock:
-                return _try_to_connect(path, flags, wait, prepare)
+                return _try_to_connect(path, flags, wait, prepare, reads)
         except apsw.BusyError as error:
             if not wait.nap(tries):
                 raise lock_timeout(path, None, wait.waited, cause=error, wanted=wanted) from error
@@ -233,7 +246,7 @@ def _connect(
 
 
 def _try_to_connect(
-    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None]
+    path: Path, flags: int, wait: BusyWait, prepare: Callable[[apsw.Connection], None], reads: bool
 ) -> tuple[apsw.Connection, StoreDescriptors, str, bool]:
     already_open = _refuse_unsafe_process(path)
     connection: apsw.Connection | None = None
@@ -245,7 +258,8 @@ def _try_to_connect(
         # prepared anew (measured: 11 us instead of 1.7).
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         prepare(connection)
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        if reads:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         mode = str(read_pragma(connection, "journal_mode"))
         descriptors = REGISTRY.adopt(path, connection)
         connection.set_busy_handler(wait)

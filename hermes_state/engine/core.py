@@ -5,6 +5,12 @@ all threads go through its one writer, reads through its pool. Opening applies s
 else. After the writer lost its files or its locks, the next write opens it again, which succeeds once no stale holder
 remains; nothing is repeated by itself.
 
+A store whose -wal and -shm are there is opened through a reader, the *founder*, which answers all that an open asks;
+the writer comes with the first write (a second connection is most of the cost of opening, and of closing, and many
+programs only read). Until then the founder guards the generation as a writer would: its files are compared, and kept
+when they are lost, before the writer is opened and before the close; and a writer that finds another store there than
+was opened is refused.
+
 Not for: what rows mean (see `conversation`). A connection per thread was rejected: threads end and connections stay.
 """
 
@@ -13,28 +19,33 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from hermes_state.clock import Clock
+from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.connection import APPLICATION_ID, ReadStore, open_read, open_write
 from hermes_state.engine.create import create_store, refuse_leftovers
-from hermes_state.engine.files import foreign_store, real_path
-from hermes_state.engine.migrate import applied, migrate, pending, refuse_too_old
+from hermes_state.engine.files import closed_here, foreign_store, forked, real_path, writable_file
+from hermes_state.engine.migrate import Applied, applied, migrate, pending, refuse_too_old
 from hermes_state.engine.pool import ReaderPool
 from hermes_state.engine.pragmas import DURABILITIES, unknown_durability
+from hermes_state.engine.stale import has_sidecars, other_store_here, refuse_other_sidecars
 from hermes_state.engine.store import Durability, Store
 from hermes_state.engine.transaction import Transaction
+from hermes_state.engine.translate import system_error
 from hermes_state.errors import (
     IdentityConflict,
     NotAStore,
     NotFound,
     ReadOnlyStore,
+    StatementFailed,
     UnsafeProcess,
 )
 
 Result = TypeVar("Result")
+_WHO = "SELECT store_id, incarnation, number, name, sha256 FROM store JOIN migrations"
 POOL_SIZE = 4  # readers at a time; each costs three descriptors, and 200 open stores were measured at 606
 
 _OPEN: dict[tuple[Path, bool], Core] = {}
@@ -49,20 +60,24 @@ class Core:
         self.read_only = read_only
         self.clock = clock
         self._pid = os.getpid()
+        self._closed = False
         self._wishes: list[Durability | None] = []  # one an open user: the durability it asked for
         self._lock = threading.Lock()
-        self._writer: Store | None = None if read_only else open_write(path, clock=clock)
+        # None for a store that is only read, and until the first write of one that another reader could open
+        self._writer: Store | None = None
+        self._founder: ReadStore | None = None  # the reader that opened the store, for as long as there is no writer
         # the durability of every commit here; None when each operation chooses
         self.forced: Durability | None = None
         # rises whenever the writer was opened anew: what a caller remembered of rows may be out of date then
         self.epoch = 0
-        self._pool = ReaderPool(self.new_reader, POOL_SIZE, clock=clock)
+        self._pool = ReaderPool(self._pooled_reader, POOL_SIZE, clock=clock)
         try:
-            if self._writer is None:
+            if read_only:
                 with self._pool.reader() as reader:
                     self.store_id, self.incarnation = identity(reader)
                     pending(path, applied(reader))
-            else:
+            elif not self._found():
+                self._writer = open_write(path, clock=clock)
                 self.store_id, self.incarnation = identity(self._writer)
                 self._writer.mark_identity(self.store_id)
                 if missing := pending(path, applied(self._writer)):
@@ -71,6 +86,26 @@ class Core:
         except BaseException:
             self.close()
             raise
+
+    def _found(self) -> bool:
+        """Open the store through a reader. False when that does not do: a writer then says why, or sees to it.
+
+        Raises what the open of a writer raises about the file, its mark and its schema.
+        """
+        path = writable_file(self.path, is_real=True)
+        if not has_sidecars(path):
+            return False  # a writer makes them, after a look for stale holders
+        with self._pool.reader() as reader:
+            if reader.journal_mode != "wal" or reader.descriptors.main is None or reader.descriptors.shm is None:
+                reader.close()  # it would open a WAL by itself later, and nobody would know the descriptor
+                return False  # without a lock on the WAL index nobody may write
+            refuse_other_sidecars(reader, BusyWait(self.clock, 1.0))
+            self.store_id, self.incarnation, ledger = _identity_and_ledger(reader)
+            if pending(path, ledger):
+                return False
+            self._founder = reader
+            reader.stands_for_writer = True
+        return True
 
     # --- work ------------------------------------------------------------------------------------------------
 
@@ -83,7 +118,17 @@ class Core:
 
     def new_reader(self) -> ReadStore:
         """A reader of the caller's own, to be closed by it; for long streams."""
-        return open_read(self.path, clock=self.clock)
+        reader = open_read(self.path, clock=self.clock, is_real=True)
+        reader.checks_files = True
+        return reader
+
+    def _pooled_reader(self) -> ReadStore:
+        reader, founder = self.new_reader(), self._founder
+        if founder is not None and founder.closed and founder.stopped is None:
+            # The pool let the founder go, because somebody left a loop over its rows in the middle.
+            self._founder = reader
+            reader.stands_for_writer = True
+        return reader
 
     def write(
         self, work: Callable[[Transaction], Result], *, durability: Durability = "process",
@@ -103,19 +148,59 @@ class Core:
         return writer.write(work, durability=self.forced or durability, deadline_seconds=deadline_seconds)
 
     def _usable_writer(self) -> Store:
-        if self._writer is None:
+        if self.read_only:
             raise ReadOnlyStore(
                 f"{self.path} was opened for reading only.", hint="Open it with read_only=False.", path=self.path
             )
-        if self._pid != os.getpid():
-            return self._writer  # a forked child, which it refuses by name; another thread may have had the lock
+        writer = self._writer
+        if self._pid != os.getpid():  # a forked child, refused by name; another thread may have had the lock
+            if writer is None:
+                raise forked(self.path, self._pid)
+            return writer
         with self._lock:
-            if isinstance(self._writer.stopped, UnsafeProcess):
-                self._writer.reopen()
+            writer = self._writer
+            if writer is None:
+                return self._first_writer()
+            if isinstance(writer.stopped, UnsafeProcess):
+                writer.reopen()
                 self.epoch += 1
-                self.store_id, self.incarnation = identity(self._writer)
-                self._writer.mark_identity(self.store_id)
-        return self._writer
+                self.store_id, self.incarnation = identity(writer)
+                writer.mark_identity(self.store_id)
+        return writer
+
+    def _first_writer(self) -> Store:
+        """Open the writer. Raises `GenerationLost` when the files are not those that were opened.
+
+        After that the next call opens whatever store is there then, as after the loss of a writer.
+        """
+        if self._closed:
+            raise closed_here(self.path)
+        founder = self._founder
+        told = founder is None or founder.stopped is not None
+        if founder is not None and not told and not founder.closed:
+            founder.refuse_lost()
+        writer = open_write(self.path, clock=self.clock)
+        try:
+            found = identity(writer)
+            if told or found != (self.store_id, self.incarnation):
+                self._founder = None
+                self.epoch += 1
+                self.store_id, self.incarnation = found
+                if not told:
+                    raise other_store_here(self.path)
+            elif founder is not None:
+                writer.has_seen_what(founder)
+            writer.mark_identity(self.store_id)
+            if founder is not None:
+                founder.stands_for_writer = False
+            self._founder, self._writer = None, writer
+            if self._closed:  # by another thread, which may have looked for a writer before there was one
+                raise closed_here(self.path)
+        except BaseException:
+            self._writer = None
+            writer.close()
+            raise
+        return writer
 
     def join(self, wish: Durability | None) -> None:
         """One user more. The most durable wish counts for all: they share the writer."""
@@ -145,12 +230,21 @@ class Core:
             self._writer.refuse_close_inside()
 
     def close(self) -> None:
-        """Close all connections. Use `release`, which counts the users."""
+        """Close all connections. Use `release`, which counts the users.
+
+        Raises `GenerationLost` after what only these connections still see was kept, as every writer's close does.
+        """
+        self._closed = True
+        founder, self._founder = self._founder, None
         try:
-            self._pool.close()
+            if founder is not None and founder.stopped is None and not founder.closed and self._pid == os.getpid():
+                founder.refuse_lost()
         finally:
-            if self._writer is not None:
-                self._writer.close()
+            try:
+                self._pool.close()
+            finally:
+                if self._writer is not None:
+                    self._writer.close()
 
 
 def acquire(
@@ -162,23 +256,32 @@ def acquire(
     and what opening raises.
     """
     real = real_path(path)
-    with _OPEN_LOCK:
-        core = _OPEN.get((real, read_only))
-        if core is None or core._pid != os.getpid():
-            if not real.exists():
-                refuse_leftovers(real)
-                if read_only or not create:
-                    raise NotFound(f"There is no store at {path}.", hint="Open it for writing to make one.", path=path)
-                create_store(real, clock=clock)
-            core = Core(real, read_only=read_only, clock=clock)
-            try:
-                _refuse_twin(core)
-            except BaseException:
-                core.close()
-                raise
-            _OPEN[real, read_only] = core
-        core.join(durability)
-        return core
+    try:
+        with _OPEN_LOCK:
+            return _acquire(real, path, read_only=read_only, create=create, clock=clock, durability=durability)
+    except OSError as error:
+        raise system_error(real, error, "opening") from error
+
+
+def _acquire(
+    real: Path, path: Path | str, *, read_only: bool, create: bool, clock: Clock, durability: Durability | None
+) -> Core:
+    core = _OPEN.get((real, read_only))
+    if core is None or core._pid != os.getpid():
+        if not real.exists():
+            refuse_leftovers(real)
+            if read_only or not create:
+                raise NotFound(f"There is no store at {path}.", hint="Open it for writing to make one.", path=path)
+            create_store(real, clock=clock)
+        core = Core(real, read_only=read_only, clock=clock)
+        try:
+            _refuse_twin(core)
+        except BaseException:
+            core.close()
+            raise
+        _OPEN[real, read_only] = core
+    core.join(durability)
+    return core
 
 
 def release(core: Core, durability: Durability | None = None) -> None:
@@ -216,6 +319,17 @@ def identity(reader: ReadStore | Store | Transaction) -> tuple[str, str]:
             hint=f"Run `hermes-state doctor --db {reader.path}`.", path=reader.path,
         )
     return str(row[0]), str(row[1])
+
+
+def _identity_and_ledger(reader: ReadStore) -> tuple[str, str, Applied]:
+    """`identity` and `applied` by one query where all is as it should be; else those say what is wrong."""
+    found: list[tuple[str, str, int, str, str]] = []
+    if reader.row("PRAGMA application_id") == (APPLICATION_ID,):
+        with suppress(StatementFailed):
+            found = reader.rows(_WHO)
+    if not found:
+        return *identity(reader), applied(reader)
+    return found[0][0], found[0][1], {number: (name, sha256) for _id, _in, number, name, sha256 in found}
 
 
 def _refuse_twin(core: Core) -> None:

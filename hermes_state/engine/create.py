@@ -27,9 +27,11 @@ from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.connection import APPLICATION_ID
 from hermes_state.engine.files import new_private_file, real_path
 from hermes_state.engine.filesystem import check_wal_allowed
+from hermes_state.engine.pragmas import set_pragma
 from hermes_state.engine.schema import known_migrations, schema_sql
-from hermes_state.engine.translate import translated
-from hermes_state.errors import CannotOpen, Refused
+from hermes_state.engine.translate import system_error, translated
+from hermes_state.engine.whole_file import copy_back
+from hermes_state.errors import Refused
 
 _RENAME_NOREPLACE = 1  # linux/fs.h
 _AT_FDCWD = -100
@@ -51,9 +53,9 @@ def create_store(
         return False
     check_wal_allowed(target.parent)
     staged = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
-    new_private_file(staged)
+    new_private_file(staged, named=target)
     try:
-        fill_new_store(staged, clock=clock, adopted_from=adopted_from)
+        fill_new_store(staged, clock=clock, adopted_from=adopted_from, named=target)
         _sync(staged)
         return publish(staged, target)
     finally:
@@ -63,19 +65,20 @@ def create_store(
 
 def fill_new_store(
     path: Path, *, clock: Clock = SYSTEM, adopted_from: Mapping[str, Any] | None = None, page_size: int = 4096,
-    journal_mode: str = "wal",
+    journal_mode: str = "wal", named: Path | None = None,
 ) -> None:
     """Put schema, identity and ledger into the new private file `path`, which nobody else knows.
 
     `page_size` and `journal_mode`: those of the store whose content it will replace; the backup API changes neither.
+    `named`: what an error calls the file.
     """
     from hermes_state import __version__
 
     now = clock.now()
-    with translated(path, "creating"):
+    with translated(named or path, "creating"):
         connection = apsw.Connection(str(path))
     try:
-        with translated(path, "creating", connection):  # while it is open, it can say what the system said
+        with translated(named or path, "creating", connection):  # while it is open, it can say what the system said
             pragmas = ("auto_vacuum = incremental", f"application_id = {APPLICATION_ID}")
             for pragma in (f"page_size = {page_size}", *pragmas, f"journal_mode = {journal_mode}"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -90,6 +93,8 @@ def fill_new_store(
                 [(step.number, step.name, step.sha256, now, __version__) for step in known_migrations()],
             ).fetchall()
             connection.execute("COMMIT").fetchall()
+            # The file is used without its WAL from here on, and a close whose own checkpoint fails says nothing.
+            copy_back(connection, named or path)
     finally:
         connection.close()
 
@@ -99,8 +104,9 @@ def fill_empty_database(path: Path, *, page_size: int = 4096) -> None:
     with translated(path, "creating"):
         connection = apsw.Connection(str(path))
         try:
-            for pragma in (f"page_size = {page_size}", "journal_mode = wal"):
-                connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.execute(f"PRAGMA page_size = {page_size}").fetchall()
+            set_pragma(connection, path, "journal_mode", "wal")
+            copy_back(connection, path)
         finally:
             connection.close()
 
@@ -133,10 +139,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotOpen(
-            f"The folder {folder} cannot be made: {error.strerror}.", hint="Check who owns the folder above it.",
-            path=folder, errno=error.errno,
-        ) from error
+        raise system_error(folder, error, "creating") from error
 
 
 def _sync(path: Path) -> None:

@@ -35,6 +35,7 @@ from hermes_state.engine.store import Store
 from hermes_state.engine.tokenizers import NulRule
 from hermes_state.engine.translate import translated
 from hermes_state.engine.wal_index import WAL_HEADER_BYTES
+from hermes_state.engine.whole_file import copy_back
 from hermes_state.errors import ForeignStore, GenerationLost, LockTimeout, NotAStore, PragmaRefused
 
 try:
@@ -43,7 +44,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 # Called for each matching row of a full-text query: (FTS5 extension interface, the statement's other arguments).
-Auxiliary = Callable[..., float]
+Auxiliary = Callable[..., float | bytes]
 PAGE_BYTES = 4096  # SQLite's default, which is what a file without a readable header is taken to have
 
 
@@ -103,8 +104,8 @@ def unicode61(*arguments: str) -> Callable[[str], list[str]]:
 
 def open_derived_reader(path: Path, *, auxiliaries: Mapping[str, Auxiliary], clock: Clock) -> DerivedReader:
     """Open for reading, with FTS5 auxiliary functions by name. Raises what `open_read` raises, never after a wait."""
+    _refuse_empty(path)
     real = existing_file(path)
-    _refuse_empty(real)
     _drop_stale(real)
     wait = BusyWait(clock, 0.0)
 
@@ -126,8 +127,8 @@ def open_derived_writer(path: Path, *, application_id: int, clock: Clock) -> Der
 
     Unlike there, no other process is looked up: what a stale one may do to a derived file costs a rebuild at most.
     """
+    _refuse_empty(path)
     real = writable_file(path)
-    _refuse_empty(real)
     _drop_stale(real)
     wait = BusyWait(clock, 0.0)
 
@@ -184,10 +185,14 @@ def make_derived(
     return True
 
 
-def _refuse_empty(real: Path) -> None:
+def _refuse_empty(path: Path) -> None:
     """Raise `NotAStore` for a file that was cut off before its first page: SQLite would delete the WAL beside it."""
-    if os.stat(real).st_size < 512:
-        raise NotAStore(f"{real} was cut off.", hint="It is made anew.", path=real)
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return  # `existing_file` says what is wrong
+    if size < 512:
+        raise NotAStore(f"{path} was cut off.", hint="It is made anew.", path=path)
 
 
 def _whole_page(real: Path) -> Path:
@@ -268,6 +273,8 @@ def _fill(
     for sql, params in statements:
         connection.execute(sql, params).fetchall()
     connection.execute("COMMIT").fetchall()
+    # The file gets its name without its WAL, and a close whose own checkpoint fails says nothing.
+    copy_back(connection, path)
 
 
 def _drop_stale(real: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import threading
 from collections.abc import Iterable
@@ -20,6 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is listed
+    fcntl = None  # type: ignore[assignment]
 
 Identity = tuple[int, int]  # (st_dev, st_ino)
 
@@ -49,6 +55,7 @@ def identity_of(path: Path | str) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
+@functools.lru_cache(maxsize=64)
 def sidecars(path: Path) -> tuple[Path, Path, Path]:
     """The three files of a WAL store: main, -wal, -shm."""
     return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
@@ -56,9 +63,12 @@ def sidecars(path: Path) -> tuple[Path, Path, Path]:
 
 def _listing() -> dict[int, Identity]:
     """Every descriptor of this process with its identity."""
-    folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    names: Iterable[str | int]
     try:
-        names: Iterable[str | int] = os.listdir(folder)
+        try:
+            names = os.listdir("/proc/self/fd")
+        except (FileNotFoundError, NotADirectoryError):
+            names = os.listdir("/dev/fd")
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
@@ -126,19 +136,11 @@ def _takes_part_in_locks(number: int, identity: Identity) -> bool:
     Another thread's holder scan opens such descriptors for a moment.
     """
     try:
-        with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as info:
-            flags = next((line.split()[1] for line in info if line.startswith("flags:")), "0")
-    except FileNotFoundError:
-        return os.path.isdir("/dev/fd") and not os.path.isdir("/proc/self/fdinfo")
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        return True  # none is left to look with, so it counts as one
-    try:
+        flags = 0 if fcntl is None else fcntl.fcntl(number, fcntl.F_GETFL)
         state = os.fstat(number)
     except OSError:
         return False
-    return (state.st_dev, state.st_ino) == identity and not (_O_PATH and int(flags, 8) & _O_PATH)
+    return (state.st_dev, state.st_ino) == identity and not flags & _O_PATH
 
 
 def _descriptor_in(connection: apsw.Connection, pointer: int) -> int | None:
@@ -169,6 +171,17 @@ class Registry:
         # Stores that the parent had open when this process was forked: SQLite's lock table was copied with them and
         # believes in locks that this process does not have, so they cannot be opened here.
         self.inherited: frozenset[Identity] = frozenset()
+
+    def _forget_closed(self) -> None:
+        """What `_prune` does, by a look at the known descriptors only."""
+        for number, known in list(self._own.items()):
+            try:
+                state = os.fstat(number)
+            except OSError:
+                del self._own[number]
+                continue
+            if (state.st_dev, state.st_ino) != known:
+                del self._own[number]
 
     def _prune(self, listing: dict[int, Identity]) -> None:
         self._own = {number: known for number, known in self._own.items() if listing.get(number) == known}
@@ -303,7 +316,7 @@ class Registry:
             self._open.pop(token, None)
             self._writing.discard(token)
             self._distrusted.discard(token)
-            self._prune(_listing())
+            self._forget_closed()
 
     def forget(self) -> None:
         """Drop the record of open stores; the descriptors stay known as SQLite's."""

@@ -9,7 +9,8 @@ Not for: deciding what is compressed. A dictionary was rejected: it would save m
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
 LEVEL = 3
 _local = threading.local()  # zstd contexts are not safe for threads, and making one costs more than a small frame
@@ -48,3 +49,15 @@ def _context(kind: str) -> Any:
             found = zstandard.ZstdDecompressor()
         setattr(_local, kind, found)
     return found
+
+
+def unpack(packed: BinaryIO, write: Callable[[bytes], object]) -> None:
+    """Decompress a whole stream of zstd frames piece by piece, in memory of a few MB. Raises `FrameDamaged`."""
+    import zstandard
+
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as reader:
+            while piece := reader.read(1 << 20):
+                write(piece)
+    except zstandard.ZstdError as error:
+        raise FrameDamaged(str(error)) from error

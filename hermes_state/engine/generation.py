@@ -6,9 +6,16 @@ is closed the ordinary way then destroys what others committed meanwhile.
 
 What is compared: SQLite's HAS_MOVED for the database file, device and inode of each sidecar's path against SQLite's
 own descriptor as it was at open. What inodes cannot show is looked for in the contents: the WAL's salt and length
-against the WAL index, the database's first bytes, page size and length, and in a native store the page with the
-identity row (see `identity_mark.py`). Not detectable: a database file overwritten in place by an older state of the
-same store, or by any other while the identity row's page is in the WAL and not yet copied into the file.
+against the WAL index, the database's first bytes, page size and length, whether the file went back to an older state
+(see `older_state.py`), and in a native store the page with the identity row (see `identity_mark.py`). Not detectable: a
+copy so young that it lacks no page and nothing that was copied back, or another store put there while the identity
+row's page is in the WAL and not yet copied into the file.
+
+The first writer of a `Core` goes on from what the reader that opened the store has seen (`has_seen_what`).
+
+The readers of a `Core` look as well, before each read outside a snapshot (`lost_to_reader`), without any lock: at names
+and inodes, and at whether the file went back; whenever the kernel reports an open or a change of names, and once a
+second. Nothing is captured for it but for the one that stands for a writer (see `core.py`).
 
 Not for: other processes' generations (see `stale.py`), nor for keeping anything (see `capture.py`). Link counts alone
 were rejected: a sidecar that is renamed away keeps its link, and some file systems report them late.
@@ -26,6 +33,7 @@ import apsw
 from hermes_state.engine.descriptors import Identity, StoreDescriptors, identity_of, sidecars
 from hermes_state.engine.identity_mark import IdentityMark
 from hermes_state.engine.inotify import Watch
+from hermes_state.engine.older_state import OlderState
 from hermes_state.engine.wal_index import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, read_guard_numbers
 
 _MAGIC = b"SQLite format 3\x00"
@@ -54,6 +62,9 @@ class GenerationGuard:
         self._head = _MAGIC + (1 if self._page_size == 65536 else self._page_size).to_bytes(2, "big")
         self._execute = connection.execute
         self._mark: IdentityMark | None = None
+        self._older: OlderState | None = None
+        if descriptors.main is not None and self._page_size:
+            self._older = OlderState(descriptors.main, descriptors.wal, descriptors.shm, self._page_size)
         self._looked_at = (-1, -1)  # size and time of change of the database file whose contents were found right
 
     def mark_identity(self, root: int, store_id: bytes) -> None:
@@ -61,6 +72,12 @@ class GenerationGuard:
         if self._main is not None and self._wal is not None and self._shm is not None and self._page_size:
             files = self._main, self._wal, self._shm
             self._mark = IdentityMark(self.path, files, self._execute, self._page_size, root, store_id)
+            self._looked_at = (-1, -1)
+
+    def has_seen_what(self, other: GenerationGuard) -> None:
+        """From now on the file is expected to be no older than `other` has seen it. From any thread."""
+        if self._older is not None and other._older is not None:
+            self._older.expect(other._older)
             self._looked_at = (-1, -1)
 
     def lost(self) -> Lost:
@@ -96,6 +113,18 @@ class GenerationGuard:
             lost += ("shm",)
         return lost
 
+    def lost_to_reader(self) -> Lost:
+        """What `lost` finds, and whether the database file went back to an older state."""
+        lost, main = self.lost(), self._main
+        if lost or main is None or self._older is None:
+            return lost
+        state = os.fstat(main)
+        if (state.st_size, state.st_ctime_ns) != self._looked_at:
+            if self._older.is_there():
+                return ("main",)
+            self._note(state)
+        return ()
+
     def overwritten(self) -> Lost:
         """The files whose content was exchanged in place, as far as counters can tell.
 
@@ -129,9 +158,14 @@ class GenerationGuard:
         """
         if os.pread(main, 18, 0) != self._head or (self._mark is not None and self._mark.is_lost()):
             return True
+        if self._older is not None and self._older.is_there():
+            return True
+        self._note(state)
+        return False
+
+    def _note(self, state: os.stat_result) -> None:
         if time.time_ns() - state.st_ctime_ns > _TICK_NS:
             self._looked_at = (state.st_size, state.st_ctime_ns)
-        return False
 
     @property
     def identities(self) -> tuple[Identity, ...]:

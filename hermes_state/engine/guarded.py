@@ -21,7 +21,7 @@ import apsw
 from hermes_state.clock import Clock
 from hermes_state.engine.busy import BusyWait
 from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors
-from hermes_state.engine.files import unseen_descriptors
+from hermes_state.engine.files import forked, unseen_descriptors
 from hermes_state.engine.generation import GenerationGuard, Lost, operator_detail, user_sentence
 from hermes_state.engine.inotify import Watch
 from hermes_state.engine.own_lock import (
@@ -35,7 +35,8 @@ from hermes_state.engine.own_lock import (
     take_back,
 )
 from hermes_state.engine.parking import LIVE, park, roll_back_and_close, second_sqlite
-from hermes_state.errors import ForkedConnection, GenerationLost, StateError, WriteLockLost
+from hermes_state.engine.stale import lost_to_reader, stale_here
+from hermes_state.errors import GenerationLost, StateError, WriteLockLost
 
 
 class Guarded:
@@ -59,6 +60,8 @@ class Guarded:
         self._lock = threading.RLock()
         self._closed = False
         self._stopped: StateError | None = None
+        self.checks_files = False  # a reader that looks at its files before each read, as those of a `Core` do
+        self.stands_for_writer = False  # a reader whose lost generation is captured, because no writer would do it
         self._snapshot_open = False  # the transaction of the connection, if it has one, is a reader's
         self._watch = Watch(path, descriptors, clock)
         self._guard = GenerationGuard(connection, path, descriptors, self._watch)
@@ -116,12 +119,7 @@ class Guarded:
     def _still_usable(self) -> None:
         """Raise in a forked child and once this connection is stopped or closed."""
         if os.getpid() != self._pid:
-            raise ForkedConnection(
-                f"The connection to {self.path} was opened by process {self._pid} and used by process {os.getpid()}, "
-                "which was forked from it.",
-                hint="Start the child with exec (spawn), or fork before the store is opened.",
-                path=self.path, opened_by_pid=self._pid,
-            )
+            raise forked(self.path, self._pid)
         if self._stopped is not None:
             raise self._stopped
         if self._closed:
@@ -131,18 +129,29 @@ class Guarded:
         """Raise `SecondSQLite`, and park this connection, when other code of this process has the files open."""
         if self._watch.opens_are_quiet() and not REGISTRY.changed():
             return
-        epoch = self._watch.epoch()
         try:
-            strangers = REGISTRY.strangers(self.path, self.identities)
+            strangers = self._strangers()
         except OSError as failure:
             raise unseen_descriptors(self.path, failure, "using") from failure
-        self._watch.listed_descriptors(-1 if strangers else epoch)
         if strangers:
             self._capture_if_lost(committed=committed)
             what = "left as it is, committed" if committed else "left as it is, nothing committed"
             error = second_sqlite(self.path, strangers, what)
             self._abandon(error)
             raise error
+
+    def _strangers(self) -> tuple[int, ...]:
+        """Which descriptors of this process others have on the files of this connection.
+
+        They are listed unless the kernel says that nobody has opened the files since the last time, and their number is
+        what it was.
+        """
+        if self._watch.opens_were_seen() and not REGISTRY.changed():
+            return ()
+        epoch = self._watch.epoch()
+        strangers = REGISTRY.strangers(self.path, self.identities)
+        self._watch.listed_descriptors(-1 if strangers else epoch)
+        return strangers
 
     def lost_files(self) -> Lost:
         """Which files of this connection were replaced or unlinked; empty when none was. From any thread."""
@@ -189,6 +198,22 @@ class Guarded:
                 finally:
                     other._lock.release()
 
+    def refuse_lost(self) -> None:
+        """Raise `GenerationLost` when files of this connection were replaced or unlinked. From any thread.
+
+        What only this connection still sees is kept before, unless another thread is using it right now.
+        """
+        lost = self.lost_files()
+        if not lost:
+            return
+        if self._lock.acquire(blocking=False):  # to wait here could be to wait for a thread that waits for this one
+            try:
+                if not self._closed:
+                    self._check_generation(committed=False, contents=False)
+            finally:
+                self._lock.release()
+        raise stale_here(self.path, lost)
+
     def _check_generation(self, *, committed: bool, contents: bool) -> None:
         """Raise `GenerationLost` (after a capture) when the files under this connection are no longer the path's."""
         lost = self._guard.lost()
@@ -196,6 +221,24 @@ class Guarded:
             lost = self._guard.overwritten()
         if lost:
             self._generation_lost(lost, committed=committed)
+
+    def _refuse_reading_lost(self) -> None:
+        """Raise `GenerationLost`, and let this reader go, when its files are no longer those that it opened."""
+        if self._watch.is_quiet():
+            return  # nobody has opened the files or changed a name, and the last full look is less than a second old
+        self._check_strangers(committed=False)
+        lost = self._guard.lost_to_reader()
+        if not lost:
+            return
+        if self.stands_for_writer:
+            self._generation_lost(lost, committed=False)
+        error = lost_to_reader(self.path, lost)
+        self._abandon(error)
+        raise error
+
+    def has_seen_what(self, other: Guarded) -> None:
+        """Expect the file to be no older than `other`, a connection to the same one, has seen it."""
+        self._guard.has_seen_what(other._guard)
 
     def _capture_if_lost(self, *, committed: bool) -> None:
         """Before this connection is let go for another reason: nothing that only it still sees may go with it."""
@@ -260,9 +303,10 @@ class Guarded:
         if os.getpid() != self._pid:
             return ()
         try:
+            seen = self._watch.opens_were_seen()
             self._watch.close()
             with REGISTRY.lock:
-                strangers = REGISTRY.strangers(self.path, self.identities)
+                strangers = () if seen and not REGISTRY.changed() else REGISTRY.strangers(self.path, self.identities)
                 if strangers or not self.may_roll_back():
                     park(self)
                     return strangers
@@ -316,7 +360,7 @@ class Guarded:
                 return
             self.refuse_close_inside()
             try:
-                if self._stopped is None and not REGISTRY.strangers(self.path, self.identities):
+                if self._stopped is None and not self._strangers():
                     self._check_standing_lock(committed=False)
                     self._before_close()
             finally:

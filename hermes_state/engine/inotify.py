@@ -155,6 +155,11 @@ class Watch:
         epoch = self.epoch()
         return epoch in (self._opens_at, -1)
 
+    def opens_were_seen(self) -> bool:
+        """True when the kernel reports opens, and has reported none since the descriptors were last listed."""
+        epoch = self.epoch()
+        return epoch == self._opens_at and epoch >= 0
+
     def compared_names(self, epoch: int) -> None:
         """The names were compared since `epoch`, and all were right."""
         self._names_at = epoch

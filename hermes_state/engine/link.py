@@ -132,6 +132,8 @@ class Link(Guarded):
         self._ready()
         if self._connection.in_transaction:
             return
+        if self.checks_files:
+            self._refuse_reading_lost()
         self._wait.arm(self._patience)
         shm, tries = self.descriptors.shm, 0
         # A reader that meets a half-written header asks for the write lock to read it again (SQLite's own habit). The

@@ -26,7 +26,7 @@ from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lo
 from hermes_state.errors import GenerationLost
 
 if TYPE_CHECKING:
-    from hermes_state.engine.store import Store
+    from hermes_state.engine.link import Link
 
 
 def has_sidecars(path: Path) -> bool:
@@ -65,7 +65,29 @@ def stale_here(path: Path, lost: tuple[str, ...]) -> GenerationLost:
     )
 
 
-def refuse_other_sidecars(store: Store, wait: BusyWait) -> None:
+def lost_to_reader(path: Path, lost: tuple[str, ...]) -> GenerationLost:
+    """The error for a read through a connection whose files were replaced, unlinked or overwritten by an older copy."""
+    names = {"main": path.name, "wal": f"{path.name}-wal", "shm": f"{path.name}-shm"}
+    which = " and ".join(names[item] for item in lost)
+    detail = f"{which} of {path} was replaced, unlinked or overwritten under an open reader; nothing was read."
+    return GenerationLost(
+        f"{user_sentence()} {detail}",
+        hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {path}`.",
+        path=path, lost=lost, capture=None, committed=False, user_sentence=user_sentence(), operator_detail=detail,
+    )
+
+
+def other_store_here(path: Path) -> GenerationLost:
+    """The error for a first write that finds another store in the place of the one that was opened."""
+    detail = f"{path} holds another store than the one that was opened here; nothing was written to it."
+    return GenerationLost(
+        f"{user_sentence()} {detail}",
+        hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {path}`.",
+        path=path, lost=("main",), capture=None, committed=False, user_sentence=user_sentence(), operator_detail=detail,
+    )
+
+
+def refuse_other_sidecars(store: Link, wait: BusyWait) -> None:
     """Raise when another process is at work on the same database file with another -wal and -shm than ours.
 
     Such as through a second name of the file (hard link, a bind mount of the file alone), or unlinked sidecars. A

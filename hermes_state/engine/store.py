@@ -20,6 +20,7 @@ from hermes_state.engine.pragmas import SYNCHRONOUS, set_pragma
 from hermes_state.engine.transaction import Transaction
 from hermes_state.engine.translate import translate
 from hermes_state.engine.waiting import lock_timeout
+from hermes_state.engine.whole_file import copy_back
 from hermes_state.engine.writer import Checkpoint, Durability, Result, Writer
 from hermes_state.errors import WriteLockLost
 
@@ -166,6 +167,16 @@ class ExclusiveStore(Store):
         with self._lock:
             self._ready()
             return self._checkpoint("passive" if self.keep_wal else mode)
+
+    def copy_back(self) -> None:
+        """Copy every frame of a private file's WAL into it, so that it can be used by itself. Raises when not all go.
+
+        The checkpoint at close may leave frames behind, which is right for a store: its WAL stays beside it.
+        """
+        with self._lock:
+            self._ready()
+            self._check_generation(committed=False, contents=False)
+            copy_back(self._connection, self.path)
 
     def promote(self, copy: Path) -> None:
         """Replace the content of the store by that of the verified private file `copy`, in place, through the pager.

@@ -27,10 +27,17 @@ _NO_SIDECAR = {1288, 1544}
 # SQLITE_IOERR_SHMOPEN, _SHMSIZE, _SHMLOCK, _SHMMAP: it was the WAL index that failed.
 _WAL_INDEX = {4618, 4874, 5130, 5386}
 
+# SQLITE_IOERR_WRITE, _TRUNCATE, _SHMSIZE: what a full disk makes fail, whether SQLite keeps the number or not.
+_WRITING = {778, 1546, 4874}
+
+# SQLITE_IOERR_FSYNC, _DIR_FSYNC: an alarm whatever the reason, since nobody knows what the system has dropped.
+_SYNCING = {1034, 1290}
+
 _NO_DESCRIPTOR = {errno_names.EMFILE, errno_names.ENFILE}
+_NO_SPACE = {errno_names.ENOSPC, errno_names.EDQUOT, errno_names.EFBIG}
 _TELLING = {
     errno_names.EMFILE, errno_names.ENFILE, errno_names.EACCES, errno_names.EPERM, errno_names.EROFS,
-    errno_names.ENOSPC, errno_names.ENOMEM, errno_names.ELOOP,
+    errno_names.ENOSPC, errno_names.EDQUOT, errno_names.EFBIG, errno_names.ENOMEM, errno_names.ELOOP,
 }
 
 _DOCTOR = "Run `hermes-state doctor --db {path}`; it names the damaged object and changes nothing."
@@ -45,7 +52,8 @@ def codes(error: apsw.Error) -> tuple[int, int]:
 def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 0) -> errors.StateError:
     """The error of this project for `error`, which happened while `doing` (a phrase such as "reading") `path`."""
     primary, extended = codes(error)
-    facts = {"path": path, "sqlite_code": primary, "sqlite_extended": extended}
+    code = {"sqlite_code": primary, "sqlite_extended": extended}
+    facts = {"path": path, **code}
     said = f"SQLite said: {error} (code {primary}, extended {extended})."
     doctor = _DOCTOR.format(path=path)
     if extended == SQLITE_READONLY_DBMOVED:
@@ -67,6 +75,10 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
             f"The disk of {path} is full; the transaction was rolled back. {said}",
             hint="Free some space and repeat the command.", **facts,
         )
+    if primary in (apsw.SQLITE_IOERR, apsw.SQLITE_CANTOPEN) and extended not in _SYNCING and (
+        system_errno in _NO_SPACE or (not system_errno and extended in _WRITING and has_no_room(path))
+    ):
+        return out_of_space(path, doing, system_errno or errno_names.ENOSPC, said, **code)
     if primary in (apsw.SQLITE_IOERR, apsw.SQLITE_PROTOCOL):
         failed = f"{path}-shm" if extended in _WAL_INDEX else path
         detail = _os_error(system_errno)
@@ -76,16 +88,22 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
             errno=system_errno, **facts,
         )
     if primary == apsw.SQLITE_CANTOPEN and system_errno in _NO_DESCRIPTOR:
-        return out_of_descriptors(path, doing, system_errno, said, sqlite_code=primary, sqlite_extended=extended)
+        return out_of_descriptors(path, doing, system_errno, said, **code)
     if primary == apsw.SQLITE_CANTOPEN or extended in _NO_SIDECAR:
         # SQLite looks for files that need not be there, so most numbers left behind are of no meaning.
         number = system_errno if system_errno in _TELLING else 0
+        if is_mounted_read_only(path):
+            return mounted_read_only(path, doing, said, **code)
+        if has_no_room(path):
+            return out_of_space(path, doing, number or errno_names.ENOSPC, said, **code)
         return errors.CannotOpen(
             f"{path} or a file beside it (-wal, -shm) cannot be opened{_os_error(number)}. {said}",
             hint="Check that the folder exists, that this user may write to it, and the open-file limit.",
             errno=number, **facts,
         )
     if primary in (apsw.SQLITE_READONLY, apsw.SQLITE_PERM, apsw.SQLITE_AUTH):
+        if is_mounted_read_only(path):
+            return mounted_read_only(path, doing, said, **code)
         return errors.ReadOnlyStore(
             f"{path} can only be read here: {doing} was refused. {said}",
             hint="Check the permissions of the file and of its folder.", **facts,
@@ -111,6 +129,72 @@ def out_of_descriptors(path: Path, doing: str, number: int, said: str = "", **fa
         "open-file limit (`ulimit -n`, LimitNOFILE= of a service).",
         path=path, errno=number, **facts,
     )
+
+
+def out_of_space(path: Path, doing: str, number: int, said: str = "", **facts: Any) -> errors.DiskFull:
+    """The error for a write that found no room. `number`: ENOSPC, EDQUOT, or EFBIG (this process's own limit)."""
+    limits = {
+        errno_names.EDQUOT: f"This user's quota on the disk of {path} is used up",
+        errno_names.EFBIG: f"This process may make no file as large as {path} or its WAL would have become",
+    }
+    hint = "Free some space on that file system and repeat."
+    if number == errno_names.EFBIG:
+        hint = "Raise the limit on the size of a file (`ulimit -f`, LimitFSIZE= of a service) and repeat."
+    return errors.DiskFull(
+        f"{limits.get(number, f'The disk of {path} is full')}, so {doing} it failed{_os_error(number)}."
+        f"{said and f' {said}'}",
+        hint=hint, path=path, errno=number, **facts,
+    )
+
+
+def mounted_read_only(path: Path, doing: str, said: str = "", **facts: Any) -> errors.ReadOnlyStore:
+    """The error for a write, or for a file that SQLite needs beside a store, on a read-only file system."""
+    return errors.ReadOnlyStore(
+        f"{path} lies on a file system that is mounted read-only, so {doing} it failed.{said and f' {said}'}",
+        hint="Mount it writable, or copy the file (with its -wal, if there is one) to another disk and use the copy.",
+        path=path, **facts,
+    )
+
+
+def system_error(path: Path, error: OSError, doing: str) -> errors.StateError:
+    """The error of this project for what the operating system said about `path`, or a file beside it, while `doing`."""
+    number = error.errno or 0
+    if number in _NO_DESCRIPTOR:
+        return out_of_descriptors(path, doing, number)
+    if number in _NO_SPACE:
+        return out_of_space(path, doing, number)
+    if number == errno_names.EROFS:
+        return mounted_read_only(path, doing)
+    if number == errno_names.EIO:
+        return errors.IOFailure(
+            f"The operating system failed {doing} {path}{_os_error(number)}.",
+            hint="Check the disk and the file system first.", path=path, errno=number,
+        )
+    hints = {
+        errno_names.ELOOP: "A link in it leads back to itself: see `namei -l` on the path.",
+        errno_names.EACCES: "Run as the user who owns it.", errno_names.EPERM: "Run as the user who owns it.",
+    }
+    return errors.CannotOpen(
+        f"{doing[0].upper()}{doing[1:]} {path} failed{_os_error(number) or f' ({error})'}.",
+        hint=hints.get(number, "Check the path."), path=path, errno=number,
+    )
+
+
+def has_no_room(path: Path) -> bool:
+    """True when the file system of `path` has no block or no file left for this user."""
+    try:
+        found = os.statvfs(path.parent)
+    except (AttributeError, OSError):  # Windows has no such call
+        return False
+    return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
+
+
+def is_mounted_read_only(path: Path) -> bool:
+    """True when the file system of `path` takes no writes from anybody."""
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except (AttributeError, OSError):
+        return False
 
 
 def missing_descriptor() -> int:

@@ -20,6 +20,11 @@ _HEADER = struct.Struct("=IIIBBHIIII8sII")
 _CHECKPOINT_AT = 96  # two copies of the header come first
 _CHECKPOINT = struct.Struct("=I5I")  # nBackfill, aReadMark[5]
 _UNUSED_MARK = 0xFFFFFFFF
+# Blocks of the index: each begins with the page numbers of its frames, the first one after the header.
+_BLOCK_BYTES = 32768
+_BLOCK_FRAMES = 4096
+_FIRST_LIST_AT = 136
+_FIRST_BLOCK_FRAMES = _BLOCK_FRAMES - _FIRST_LIST_AT // 4
 WAL_HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 
@@ -70,6 +75,24 @@ def last_frame_of(wal: int, page: int, frames: int, page_size: int) -> int:
         if os.pread(wal, 4, WAL_HEADER_BYTES + (number - 1) * (FRAME_HEADER_BYTES + page_size)) == wanted:
             return number
     return 0
+
+
+def has_frame_of(shm: int, page: int, above: int, frames: int) -> bool:
+    """Whether one of the frames `above` + 1 to `frames` holds this page, by the index's own list of their pages.
+
+    One read of at most 16 KB for 4096 frames, newest first.
+    """
+    end = frames
+    while end > above:
+        block = 0 if end <= _FIRST_BLOCK_FRAMES else 1 + (end - _FIRST_BLOCK_FRAMES - 1) // _BLOCK_FRAMES
+        before = 0 if block == 0 else _FIRST_BLOCK_FRAMES + (block - 1) * _BLOCK_FRAMES  # frames of earlier blocks
+        skipped = max(0, above - before)
+        at = block * _BLOCK_BYTES + (_FIRST_LIST_AT if block == 0 else 0) + 4 * skipped
+        raw = os.pread(shm, 4 * (end - before - skipped), at)
+        if page in memoryview(raw[: len(raw) & ~3]).cast("I"):
+            return True
+        end = before
+    return False
 
 
 def header_is_settled(shm: int) -> bool:

@@ -35,7 +35,9 @@ Result = TypeVar("Result")
 CHECKPOINT_TRIES = 2
 LONG_WAL_FRAMES = 8_000  # 32 MB: from here on writers are kept out while the rest is copied
 LONG_WAL_SECONDS = 0.05  # how long that may wait for the write lock and for readers of an older state
-CHECKPOINT_AGAIN_FRAMES = 100  # how many frames later it is tried again when the end was not reached
+# How many frames later it is tried again when the end was not reached. Each of several writers tries: after 100 frames
+# eight of them called it at every eleventh append, after 400 at every thirtieth.
+CHECKPOINT_AGAIN_FRAMES = 400
 CHECKPOINT_FRAMES = 1000  # a passive checkpoint is tried when a commit leaves this many frames; SQLite's own default
 _MODES = {
     "passive": apsw.SQLITE_CHECKPOINT_PASSIVE,

@@ -1,4 +1,4 @@
-"""The busy handler: soon about a millisecond between tries, and one deadline."""
+"""The busy handler: soon half a millisecond between tries, and one deadline."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def tries_until_it_gives_up(wait: BusyWait) -> int:
     return tries
 
 
-def test_naps_are_a_tenth_of_a_millisecond_then_one_then_four(fake_clock: FakeClock) -> None:
+def test_naps_are_a_tenth_of_a_millisecond_then_half_a_one_then_four(fake_clock: FakeClock) -> None:
     wait = BusyWait(fake_clock, 1.0)
     moments = []
-    for tries in range(32):
+    for tries in range(52):
         before = fake_clock.monotonic()
         assert wait(tries)
         moments.append(round(fake_clock.monotonic() - before, 6))
-    assert moments == [0.0001] * 10 + [0.001] * 20 + [0.004] * 2
+    assert moments == [0.0001] * 10 + [0.0005] * 40 + [0.004] * 2
 
 
 def test_wait_ends_at_the_deadline_and_not_after_it(fake_clock: FakeClock) -> None:

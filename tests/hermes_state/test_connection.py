@@ -99,6 +99,31 @@ def test_empty_file_is_not_taken_for_a_new_store(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["state.db"]
 
 
+@pytest.mark.parametrize(("size", "named"), [(0, "0 bytes"), (1, "1 byte")])
+@pytest.mark.parametrize("opens", [open_read, open_write, open_exclusive])
+def test_empty_file_is_not_opened_so_that_sqlite_does_not_delete_the_wal_beside_it(
+    tmp_path: Path, opens, size: int, named: str
+) -> None:
+    store = make_store(tmp_path / "state.db")
+    with open_write(store) as writer:
+        with writer.transaction() as transaction:
+            transaction.execute("INSERT INTO note(body) VALUES('only in the WAL')")
+        writer._wrote = False  # the close copies nothing back
+    os.truncate(store, size)
+    wal = Path(f"{store}-wal").read_bytes()
+    with pytest.raises(errors.NotAStore) as refused:
+        opens(store)
+    assert str(refused.value) == (
+        f"{store} is empty ({named}), but the WAL beside it is not ({len(wal)} bytes): SQLite would delete that "
+        "when it opens the file."
+    )
+    assert refused.value.hint == (
+        f"Run `hermes-state doctor --db {store}`; do not start Hermes on it before its content is found."
+    )
+    assert Path(f"{store}-wal").read_bytes() == wal
+
+
+
 def test_file_of_another_kind_is_not_a_store(tmp_path: Path) -> None:
     text = tmp_path / "state.db"
     text.write_text("not a database, but long enough to have a header of one hundred bytes. " * 20)

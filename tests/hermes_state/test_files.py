@@ -36,7 +36,7 @@ def test_store_that_this_user_may_not_write_is_said_to_be_read_only(child, tmp_p
             store,
         )
         assert writer.finish().strip() == (
-            f"{store} or its folder cannot be written by this user, or the file system is read-only."
+            f"{store} or its folder cannot be written by this user."
         )
         assert os.listdir(folder) == ["state.db"]
 

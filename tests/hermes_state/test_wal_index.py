@@ -9,7 +9,7 @@ import apsw
 
 from hermes_state.engine import open_read, open_write
 from hermes_state.engine.own_lock import WAL_WRITE_BYTE, own_lock
-from hermes_state.engine.wal_index import header_is_settled, read_guard_numbers
+from hermes_state.engine.wal_index import has_frame_of, header_is_settled, last_frame_of, read_guard_numbers
 from tests.support.native import make_store
 
 ADD = "INSERT INTO note(body) VALUES(?)"
@@ -122,3 +122,25 @@ def test_reader_waits_for_a_half_written_header_and_takes_no_lock_meanwhile(tmp_
         os.pwrite(shm, bytes([whole[8] ^ 1]), 8)
         assert reader.row("SELECT count(*) FROM note") == (2,)
         assert naps == ["none"]
+
+
+def test_list_of_pages_in_the_index_says_what_the_frames_hold_across_its_blocks(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "state.db")
+    with open_write(store) as writer:
+        writer._copy_back = lambda frames: None  # type: ignore[method-assign]
+        marks = []
+        for size in (10_000, 3_900 * 4096, 400 * 4096, 4_000 * 4096, 20_000):
+            with writer.transaction() as transaction:
+                transaction.execute("INSERT INTO note(body) VALUES(zeroblob(?))", (size,))
+            marks.append(writer.wal_state().frames)  # type: ignore[union-attr]
+        wal, shm = writer.descriptors.wal, writer.descriptors.shm
+        assert wal is not None and shm is not None
+        frames, pages, _salt, _copied, size = read_guard_numbers(shm)
+        assert frames > 4062 + 4096
+        edges = [0, *marks, 4061, 4062, 4063, 4062 + 4095, 4062 + 4096, 4062 + 4097, frames - 1]
+        for page in (1, 2, 3, 4, 5, 3_000, 3_900, 4_100, 4_300, 8_000, pages - 1, pages, pages + 1):
+            last = last_frame_of(wal, page, frames, size)
+            for above in edges:
+                assert has_frame_of(shm, page, above, frames) == (last > above), (page, above, last)
+            if last:
+                assert has_frame_of(shm, page, last - 1, last) and not has_frame_of(shm, page, last, last)

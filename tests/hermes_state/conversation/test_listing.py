@@ -59,6 +59,27 @@ def test_a_session_that_was_written_to_since_its_stamp_is_not_missed_by_a_short_
     assert ids(store, limit=2) == ["s00", "s69"]
 
 
+def test_many_sessions_of_one_minute_are_in_the_order_of_their_newest_messages(store: Store) -> None:
+    """More than are read one after the other, some active at the very same moment, and among them what is no entry."""
+    store.core.write(lambda tx: tx.executemany(
+        "INSERT INTO sessions (id, source, started_at, active_at, relation, parent_no) VALUES (?, ?, ?, ?, ?, ?)",
+        [(f"s{n:03}", "cron" if n % 3 else "cli", NOW, NOW + n % 50, "continuation" if n % 7 == 6 else None,
+          n if n % 7 == 6 else None) for n in range(700)],
+    ))
+    for number in range(0, 700, 2):
+        say(store, f"s{number:03}", "x", NOW + 50 + number * 37 % 40 / 4)
+    whole = store.sessions.list(limit=1000)
+    assert [one.active_at for one in whole] == sorted((one.active_at for one in whole), reverse=True)
+    assert len({one.id for one in whole}) == len(whole) == store.sessions.count() == 600
+    for filters in ({}, {"source": "cli"}, {"source": "cron"}, {"before": NOW + 55.5}):
+        expected = ids(store, limit=1000, **filters)
+        assert expected == [one.id for one in whole if (
+            one.source == filters.get("source", one.source) and one.active_at < filters.get("before", NOW + 999)
+        )]
+        pages = [ids(store, limit=90, offset=offset, **filters) for offset in range(0, 700, 90)]
+        assert [id_ for page in pages for id_ in page] == expected
+
+
 def test_pages_follow_each_other_without_gap_or_repeat(store: Store) -> None:
     for number in range(25):
         store.sessions.create(id=f"s{number:02}", source="cli", started_at=NOW + number * 7)
@@ -312,6 +333,19 @@ def test_listing_fifty_costs_the_same_with_a_hundred_sessions_and_with_twenty_th
                 taken.append(time.perf_counter() - started)
             best[size] = min(taken)
     assert best[20_000] < 2 * best[100]
+
+
+@pytest.mark.slow
+def test_a_filter_that_matches_next_to_nothing_costs_one_look_at_the_table(store: Store) -> None:
+    """With activity in another order than creation, as after years: 20,000 sessions, one of them from a rare source."""
+    store.core.write(lambda tx: tx.executemany(
+        "INSERT INTO sessions (id, source, started_at, active_at, archived_at) VALUES (?, ?, ?, ?, ?)",
+        [(f"s{n}", "rare" if n == 77 else "cli", NOW, NOW + n * 7919 % 20_000 * 90, NOW if n == 99 else None)
+         for n in range(20_000)],
+    ))
+    assert (ids(store, source="rare"), ids(store, archived=True)) == (["s77"], ["s99"])
+    for filters in ({"source": "none"}, {"source": "rare"}, {"archived": True}):
+        assert _steps(store, lambda filters=filters: store.sessions.list(**filters)) < 15 * 20_000
 
 
 @pytest.mark.slow

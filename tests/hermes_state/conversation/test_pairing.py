@@ -150,3 +150,34 @@ def test_results_without_an_id_answer_the_calls_of_one_message_in_their_order() 
     ])
 
     assert [message["content"] for message in paired[1:]] == ["first", "second"]
+
+
+class Calls(list[dict[str, str]]):
+    """Calls that `pair` does not take for a plain list, so that it takes the long way."""
+
+
+@given(st.lists(
+    st.one_of(
+        st.builds(lambda id, name: ("tool", id, name), st.sampled_from(["a", "a|x", " a", "b", None, "|"]),
+                  st.sampled_from([None, "ls"])),
+        st.builds(
+            lambda ids: ("assistant", ids, None), st.lists(st.sampled_from(["a", "a|y", "b", "|", ""]), max_size=2)
+        ),
+        st.just(("user", None, None)),
+    ),
+    max_size=10,
+))
+def test_result_right_after_its_only_call_is_paired_as_by_the_long_way(said: list[tuple[Any, ...]]) -> None:
+    def chat(kind: type[list[Any]]) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = []
+        for number, (role, ids, name) in enumerate(said):
+            message: dict[str, Any] = {"role": role, "content": str(number)}
+            if role == "tool":
+                message |= {"tool_call_id": ids} if ids is not None else {}
+                message |= {"name": name} if name is not None else {}
+            elif role == "assistant" and ids:
+                message["tool_calls"] = kind({"id": id, "function": {"name": "f" + id}} for id in ids)
+            messages.append(message)
+        return messages
+
+    assert pair(chat(list)) == pair(chat(Calls))

@@ -105,6 +105,28 @@ def test_a_machine_that_fills_the_window_does_not_hide_a_person(store: Store) ->
     assert ids(store.search("apple", limit=3))[0] == person
 
 
+def test_a_word_counts_alike_whatever_else_the_query_says(store: Store) -> None:
+    """Alone, with a filter that the index knows, and with a word that may not be there."""
+    chat(store, *["apple " * (number % 3 + 1) + "word " * (number * 40) for number in range(12)])
+    store.search.index_idle(100)
+    alone, filtered, without = (
+        [(hit.message_id, hit.score) for hit in store.search(query)]
+        for query in ("apple", "apple source:telegram", "apple -pear")
+    )
+    assert len(alone) == 12
+    assert alone == filtered == without
+
+
+def test_more_hits_than_are_ranked_for_a_page_are_found_and_in_order(store: Store) -> None:
+    chat(store, *["apple " * (number % 3 + 1) for number in range(900)])
+    store.search.index_idle(100)
+    hits = store.search("apple", limit=400)
+    assert len(hits) == 400
+    assert [(hit.score, hit.message_id) for hit in hits] == sorted(
+        ((hit.score, hit.message_id) for hit in hits), reverse=True
+    )
+
+
 def test_snippets_show_forty_words_around_the_match_on_one_line(store: Store, ways: str) -> None:
     text = " ".join(f"w{number}" for number in range(100)) + "\nthe needle\there " + " ".join(["end"] * 100)
     chat(store, text)

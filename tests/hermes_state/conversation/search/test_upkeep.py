@@ -46,6 +46,24 @@ def test_the_index_is_a_private_wal_file_with_its_own_mark(store: Store) -> None
     assert store.search.size() > 0
 
 
+@pytest.mark.parametrize("table", ["terms_docsize", "terms_content"])
+def test_an_entry_without_its_length_or_source_means_a_damaged_index_and_loses_no_hit(store: Store, table: str) -> None:
+    _, numbers = chat(store, "apple", "apple pie")
+    store.search.index_idle()
+    assert found(store, "apple") == set(numbers)
+    with store.search._index.writer() as writer:
+        assert writer is not None
+        with writer.transaction() as tx:
+            tx.execute(f"DELETE FROM {table} WHERE id = ?", (numbers[0],))
+    result = store.search("apple")
+    assert set(ids(result)) == set(numbers)
+    assert result.degraded == (
+        f"{store.search.path} is damaged: {store.search.path} has no length or no source of entry {numbers[0]}."
+    )
+    store.search.index_idle()
+    assert found(store, "apple") == set(numbers)
+
+
 def test_idle_steps_index_bounded_batches(store: Store) -> None:
     chat(store, *["apple"] * 500)
     work = [store.search.index_idle(1) for _ in range(4)]

@@ -54,3 +54,28 @@ def _lock_far_byte(descriptor: int, system: ModuleType) -> None:
                     raise
     finally:
         os.lseek(descriptor, before, os.SEEK_SET)
+
+
+def try_lock_alone(descriptor: int) -> bool:
+    """Lock the file behind `descriptor` if nobody has it; False at once when somebody does."""
+    try:
+        if _posix is not None:
+            _posix.flock(descriptor, _posix.LOCK_EX | _posix.LOCK_NB)
+        else:
+            import msvcrt
+
+            _try_far_byte(descriptor, msvcrt)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, *_STILL_HELD):
+            return False
+        raise
+    return True
+
+
+def _try_far_byte(descriptor: int, system: ModuleType) -> None:
+    before = os.lseek(descriptor, 0, os.SEEK_CUR)
+    os.lseek(descriptor, _FAR_BYTE, os.SEEK_SET)
+    try:
+        system.locking(descriptor, system.LK_NBLCK, 1)
+    finally:
+        os.lseek(descriptor, before, os.SEEK_SET)

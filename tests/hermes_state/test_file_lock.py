@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from maintenance.file_lock import _FAR_BYTE, _lock_far_byte, lock_alone
+from hermes_state.file_lock import _FAR_BYTE, _lock_far_byte, lock_alone
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = """

@@ -1,0 +1,166 @@
+"""Every error of the project, as one tree.
+
+Invariant: each class has a stable `code`, says whether a plain retry may help (`retryable`), which exit status the
+command line gives it (`exit_code`) and what to do next (`hint`); what is known is kept as attributes, never only as
+text. Errors pickle, and the SQLite error that started one stays its `__cause__`.
+
+Not for: classifying by message text. SQLite's own errors are mapped by result code in `engine/translate.py`.
+
+    StateError
+    ├── InvalidInput          the caller's argument cannot be used
+    ├── Refused               the request is understood and is not carried out
+    │   ├── StoreHeld         other processes have the store open
+    │   ├── SessionGuarded    a lease or ledger row protects a session
+    │   ├── ForeignStore      the file belongs to hermes-agent: adopt it or use the maintenance commands
+    │   ├── SessionDeleted    the session was removed; its id may not be used
+    │   ├── SessionReplaced   a continuation took the session over: go on there
+    │   ├── SessionExists     the id is taken
+    │   ├── TitleTaken        another session has the title
+    │   ├── Entombed          a deleted id may not come back yet
+    │   ├── WrongPassphrase   an encrypted backup does not open with it
+    │   ├── IdentityConflict  the same store is live at two files
+    │   └── InsufficientSpace the disk has no room for a safe rewrite
+    ├── NotFound              no such store, session, or file
+    │   └── SessionNotFound   no session of that id
+    ├── IdempotencyConflict   the key was used before, for something else
+    ├── LeaseHeld             another owner has the lease
+    ├── LeaseLost, StaleFence the lease went to somebody else: stop
+    ├── LockTimeout           the deadline for a lock passed
+    ├── UnsafeProcess         this process can no longer trust its own locks or files
+    │   ├── SecondSQLite      a second SQLite library has the same file open in this process
+    │   ├── GenerationLost    the database, its WAL or its WAL index was replaced or unlinked under us
+    │   ├── WriteLockLost     the kernel no longer shows our lock
+    │   └── ForkedConnection  a connection was used after fork
+    ├── StorageError          SQLite or the file system failed
+    │   ├── BackupDamaged     a backup is not what its manifest says
+    │   ├── Corrupt           canonical data is damaged
+    │   ├── NotAStore         the file is not an SQLite database, or has none of the tables
+    │   ├── DiskFull, IOFailure, CannotOpen, ReadOnlyStore, PragmaRefused
+    │   └── StatementFailed   SQLite refused a statement for another reason
+    ├── SchemaTooOld, SchemaTooNew
+    ├── MigrationFailed       a migration step did not apply; the store is as before
+    ├── NotSaved              a turn is neither in the store nor in the spool
+    ├── CaptureRefused        a capture of a lost WAL is partial, altered or out of order
+    ├── TornItem              a line of the spool is not whole
+    ├── SearchUnavailable     the search index cannot be used and the caller asked not to do without
+    ├── RepairFailed, RepairStopped   a repair did not make the copy sound, or was cancelled; the store is as before
+    ├── GateNotOpened         for tests: another process did not come to where it was waited for (see `testing`)
+    ├── BackupStopped         a backup or restore was cancelled; nothing was changed
+    ├── RecoveryStopped       a recovery was cancelled; what it did so far is kept
+    ├── ReplicationFailed     Litestream ended, or did not do what it said
+    └── MarksDamaged, LedgerDamaged   a file that we keep beside the store cannot be read
+"""
+
+from __future__ import annotations
+
+from hermes_state.errors.base import (
+    InvalidInput,
+    NotFound,
+    Refused,
+    StateError,
+    StorageError,
+)
+from hermes_state.errors.conversation import (
+    Entombed,
+    IdempotencyConflict,
+    LeaseHeld,
+    LeaseLost,
+    NotSaved,
+    SearchUnavailable,
+    SessionDeleted,
+    SessionExists,
+    SessionGuarded,
+    SessionNotFound,
+    SessionReplaced,
+    StaleFence,
+    TitleTaken,
+    TornItem,
+)
+from hermes_state.errors.maintenance import (
+    BackupDamaged,
+    BackupStopped,
+    CaptureRefused,
+    LedgerDamaged,
+    MarksDamaged,
+    RecoveryStopped,
+    RepairFailed,
+    RepairStopped,
+    ReplicationFailed,
+    WrongPassphrase,
+)
+from hermes_state.errors.stores import (
+    CannotOpen,
+    Corrupt,
+    DiskFull,
+    ForeignStore,
+    ForkedConnection,
+    GenerationLost,
+    IdentityConflict,
+    InsufficientSpace,
+    IOFailure,
+    LockTimeout,
+    MigrationFailed,
+    NotAStore,
+    PragmaRefused,
+    ReadOnlyStore,
+    SchemaTooNew,
+    SchemaTooOld,
+    SecondSQLite,
+    StatementFailed,
+    StoreHeld,
+    UnsafeProcess,
+    WriteLockLost,
+)
+
+__all__ = [
+    "BackupDamaged",
+    "BackupStopped",
+    "CannotOpen",
+    "CaptureRefused",
+    "Corrupt",
+    "DiskFull",
+    "Entombed",
+    "ForeignStore",
+    "ForkedConnection",
+    "GenerationLost",
+    "IOFailure",
+    "IdempotencyConflict",
+    "IdentityConflict",
+    "InsufficientSpace",
+    "InvalidInput",
+    "LeaseHeld",
+    "LeaseLost",
+    "LedgerDamaged",
+    "LockTimeout",
+    "MarksDamaged",
+    "MigrationFailed",
+    "NotAStore",
+    "NotFound",
+    "NotSaved",
+    "PragmaRefused",
+    "ReadOnlyStore",
+    "RecoveryStopped",
+    "Refused",
+    "RepairFailed",
+    "RepairStopped",
+    "ReplicationFailed",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "SearchUnavailable",
+    "SecondSQLite",
+    "SessionDeleted",
+    "SessionExists",
+    "SessionGuarded",
+    "SessionNotFound",
+    "SessionReplaced",
+    "StaleFence",
+    "StateError",
+    "StatementFailed",
+    "StorageError",
+    "StoreHeld",
+    "TitleTaken",
+    "TornItem",
+    "UnsafeProcess",
+    "WriteLockLost",
+    "WrongPassphrase",
+]

@@ -1,0 +1,98 @@
+"""What sessions, messages, keys, leases, search and the spool refuse by name.
+
+Invariant: see the package. Not for: files.
+"""
+
+from __future__ import annotations
+
+from hermes_state.errors.base import NotFound, Refused, StateError
+
+
+class SessionGuarded(Refused):
+    """A live lease or a runtime ledger row protects a session. Facts: `session_id`, `guard`."""
+
+    code = "session_guarded"
+
+
+class SessionNotFound(NotFound):
+    """No session of that id was ever here. Facts: `path`, `session_id`."""
+
+    code = "session_not_found"
+
+
+class SessionDeleted(Refused):
+    """The caller holds on to a session that was removed. Facts: `path`, `session_id`, `deleted_at` (epoch seconds)."""
+
+    code = "session_deleted"
+
+
+class SessionReplaced(Refused):
+    """A continuation took the session over; rows go there now. Facts: `path`, `session_id`, `tip_id`."""
+
+    code = "session_replaced"
+
+
+class SessionExists(Refused):
+    """A session of that id is there already. Facts: `path`, `session_id`."""
+
+    code = "session_exists"
+
+
+class TitleTaken(Refused):
+    """Another session has the title. Facts: `path`, `title`, `session_id` (of the other one)."""
+
+    code = "title_taken"
+
+
+class Entombed(Refused):
+    """A deleted id may not come back before its horizon. Facts: `path`, `kind`, `key`, `horizon_at`, `references`."""
+
+    code = "entombed"
+
+
+class IdempotencyConflict(StateError):
+    """The caller's fault: a key came again with other content, or after its message was taken back (`taken_back`).
+
+    Facts: `path`, `session_id`, `key`, `existing_id`, `taken_back`.
+    """
+
+    code = "idempotency_conflict"
+
+
+class LeaseHeld(StateError):
+    """Another owner has the lease. Facts: `path`, `name`, `owner` (identity), `expires_in_seconds` (None: unknown)."""
+
+    code = "lease_held"
+    retryable = True
+    exit_code = 75
+
+
+class LeaseLost(StateError):
+    """The holder was away too long and its lease went on. Facts: `path`, `name`, `fence` (ours), `current` (theirs)."""
+
+    code = "lease_lost"
+
+
+class StaleFence(StateError):
+    """A guarded write came with a fence that is no longer the lease's. Facts: `path`, `name`, `fence`, `current`."""
+
+    code = "stale_fence"
+
+
+class SearchUnavailable(StateError):
+    """The search index cannot be used now, and the caller asked for nothing less. Facts: `path`, `reason`."""
+
+    code = "search_unavailable"
+    retryable = True
+
+
+class NotSaved(StateError):
+    """Neither the store nor the spool took a turn. Facts: `session_id`, `store_error`, `spool_error`, `path`."""
+
+    code = "not_saved"
+
+
+class TornItem(StateError):
+    """A line of the spool was not written to its end, or was altered afterwards. Facts: `path`."""
+
+    code = "torn_item"

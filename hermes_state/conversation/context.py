@@ -19,36 +19,37 @@ from hermes_state.conversation.session_rows import Reads
 from hermes_state.conversation.view import view_of
 
 _RUN = (
-    "SELECT content_type, content, body_no, role, tool_calls, tool_call_id, tool_name, reasoning, extra FROM messages"
+    "SELECT content_type, content, body_no, role, tool_calls, tool_call_id, tool_name, reasoning FROM messages"
     " WHERE session_no = ? AND seq BETWEEN ? AND ? ORDER BY seq"
 )
+_RUN_WITH_EXTRAS = _RUN.replace(" FROM", ", extra FROM")
 
 
 def context(reader: Reads, no: int, *, extras: bool = False) -> list[dict[str, Any]]:
     """The context of session `no`; call it inside a snapshot. See `Messages.context`."""
     rows: list[tuple[Any, ...]] = []
+    run = _RUN_WITH_EXTRAS if extras else _RUN
     for session_no, first, last, _offset in view_of(reader, segments(reader, no)).visible("rewind", "compact"):
-        rows += reader.rows(_RUN, (session_no, first, last))
-    contents = read_contents(reader, rows)
-    return pair([_chat(row, raw, extras) for row, raw in zip(rows, contents, strict=True)])
-
-
-def _chat(row: tuple[Any, ...], raw: Any, extras: bool) -> dict[str, Any]:
-    content_type, _content, _body_no, role, calls, call_id, name, reasoning, extra = row
-    message: dict[str, Any] = {"role": role, "content": decode(content_type, raw)}
-    if extras and extra is not None:
-        message = {**parsed(extra, dict), **message}
-    if calls is not None:
-        found = parsed(calls, list)
-        if found:
-            message["tool_calls"] = found
-    if call_id is not None:
-        message["tool_call_id"] = call_id
-    if name is not None:
-        message["name"] = name
-    if reasoning is not None:
-        message["reasoning"] = reasoning
-    return message
+        rows += reader.rows(run, (session_no, first, last))
+    messages: list[dict[str, Any]] = []
+    # In one loop, without a call for each row: half of the time that this takes beside reading the rows.
+    for row, raw in zip(rows, read_contents(reader, rows), strict=True):
+        content_type, _content, _body_no, role, calls, call_id, name, reasoning, *extra = row
+        message: dict[str, Any] = {"role": role, "content": raw if content_type != "json" else decode("json", raw)}
+        if extra and extra[0] is not None:
+            message = {**parsed(extra[0], dict), **message}
+        if calls is not None:
+            found = parsed(calls, list)
+            if found:
+                message["tool_calls"] = found
+        if call_id is not None:
+            message["tool_call_id"] = call_id
+        if name is not None:
+            message["name"] = name
+        if reasoning is not None:
+            message["reasoning"] = reasoning
+        messages.append(message)
+    return pair(messages)
 
 
 def parsed(text: str, kind: type) -> Any:

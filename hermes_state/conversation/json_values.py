@@ -41,6 +41,15 @@ def load(text: str) -> Any:
 def read(text: str | bytes) -> Any:
     """The value of a stored JSON text. Raises `ValueError` only, also for one too deep to be read here."""
     try:
+        if type(text) is str:
+            # What `json.loads` does for a text without white space around it, which is all that is written here, in
+            # half the time; it says what is wrong with any other.
+            try:
+                value, end = _SCAN(text, 0)
+                if end == len(text):
+                    return value
+            except (StopIteration, ValueError):
+                pass
         return json.loads(text)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
@@ -97,4 +106,5 @@ def _float(text: str) -> float:
     return value
 
 
+_SCAN = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _STRICT = json.JSONDecoder(parse_constant=_constant, parse_float=_float)

@@ -3,7 +3,8 @@
 Invariant: the order is by exact last activity, though a session's row has it only to the minute: candidates come from
 the index on `active_at` in order, each with its newest message, and reading stops when no later one can be newer than
 the last entry wanted (`active_at` + 60 s). `count` counts what `list` shows. Statements per page: one for the
-candidates, one each for their chains, shared parts and previews, whatever the page's size.
+candidates, one each for their chains, shared parts and previews, whatever the page's size; `list_candidates.py` has the
+two exceptions.
 
 An entry is a conversation: its id, title, state and place are those of the tip, its start is the root's.
 `message_count` is what is stored for the conversation as a whole: all its sessions from root to tip and, for a branch,
@@ -19,23 +20,22 @@ from __future__ import annotations
 import heapq
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.conversation.lineage import chain_numbers, continuations, next_no, root_no
-from hermes_state.conversation.session_rows import Relation, State, left_over, optional_text, valid_time
+from hermes_state.conversation.list_candidates import ACTIVITY_SECONDS, NEWEST, NOWHERE, Filter, Place, candidates
+from hermes_state.conversation.session_rows import Relation, State, left_over
 from hermes_state.errors import InvalidInput
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
 
+__all__ = ["Filter", "SessionSummary", "count", "count_by_source", "page"]
 PREVIEW_CHARACTERS = 60
-ACTIVITY_SECONDS = 60.0  # `active_at` is written when a message comes that much later, so it is behind by less
 _FIRST_MESSAGES = 50  # how far into a session the preview is looked for
 _LOOKED_AT = 256  # characters of a message that its preview is made from
-_CHUNK = 64
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TEXT_PART = re.compile(r'"text"\s*:\s*("(?:[^"\\]|\\.)*)')
 
@@ -78,65 +78,6 @@ class SessionSummary:
     pinned_at: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Filter:
-    """Which conversations are meant, as SQL about the tip's row `s`."""
-
-    where: str
-    params: tuple[Any, ...]
-    include_children: bool
-    before: float | None
-    after: float | None
-
-    @classmethod
-    def of(
-        cls, *, source: str | None = None, exclude_sources: Iterable[str] = (), archived: bool | None = False,
-        include_children: bool = False, cwd: str | None = None, title: str | None = None, search: str | None = None,
-        before: float | None = None, after: float | None = None,
-    ) -> Filter:
-        """Made from the arguments of `sessions.list`. Raises `InvalidInput`."""
-        terms, params = ["s.hidden = 0"], list[Any]()
-        columns: tuple[str, ...]
-        if archived is not None:
-            terms.append("s.archived_at IS NOT NULL" if archived else "s.archived_at IS NULL")
-        if source is not None:
-            terms.append("s.source = ?")
-            params.append(optional_text("source", source))
-        if isinstance(exclude_sources, str):
-            raise InvalidInput("exclude_sources is a list of sources, not a text.", argument="exclude_sources")
-        if excluded := [optional_text("exclude_sources", one) for one in exclude_sources]:
-            terms.append("s.source NOT IN (SELECT value FROM json_each(?))")
-            params.append(json.dumps(excluded))
-        if not include_children:
-            terms.append("coalesce(s.relation, 'reset') IN ('continuation', 'branch', 'reset')")
-        if cwd is not None:
-            folder = (optional_text("cwd", cwd) or "").rstrip("/")
-            below = f"{folder}/"
-            columns = ("s.cwd", "s.git_repo_root")
-            terms.append("(" + " OR ".join(f"{name} = ? OR substr({name}, 1, ?) = ?" for name in columns) + ")")
-            params += [folder, len(below), below] * len(columns)
-        if title is not None:
-            terms.append("instr(lower(s.title), lower(?)) > 0")
-            params.append(optional_text("title", title))
-        if search is not None:
-            columns = ("s.title", "s.id", "s.display_name", "s.cwd", "s.git_repo_root")
-            terms.append("(" + " OR ".join(f"instr(lower({name}), lower(?)) > 0" for name in columns) + ")")
-            params += [optional_text("search", search)] * len(columns)
-        # Not a tip: something continues it.
-        terms.append(
-            "NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_no = s.no AND c.relation = 'continuation')"
-        )
-        return cls(
-            where=" AND ".join(terms), params=tuple(params), include_children=include_children,
-            before=None if before is None else valid_time("before", before),
-            after=None if after is None else valid_time("after", after),
-        )
-
-    def within(self, exact: float) -> bool:
-        """Whether the exact last activity is within the bounds."""
-        return (self.before is None or exact < self.before) and (self.after is None or exact > self.after)
-
-
 @dataclass(frozen=True, slots=True)
 class _Chain:
     """The conversation of a tip that is a continuation."""
@@ -150,16 +91,6 @@ class _Chain:
     messages: int
 
 
-_NEWEST = """
-LEFT JOIN messages n ON n.session_no = s.no AND n.seq = (SELECT max(seq) FROM messages WHERE session_no = s.no)
-"""
-_CANDIDATES = """
-SELECT s.no, s.active_at, coalesce(n.created_at, s.active_at), coalesce(n.seq, 0) - s.deleted_messages, s.relation,
-    s.id, s.source, s.state, s.title, s.started_at, s.ended_at, s.end_reason, s.parent_no, s.model, s.user_id,
-    s.session_key, s.chat_id, s.display_name, s.profile, s.cwd, s.git_branch, s.git_repo_root, s.archived_at,
-    s.pinned_at
-FROM sessions s INDEXED BY sessions_active
-""" + _NEWEST
 # UNION drops repeated pairs, so a circle ends.
 _CHAINS = """
 WITH RECURSIVE up (tip, no) AS (
@@ -171,7 +102,7 @@ SELECT up.tip, s.no, s.id, s.relation, s.started_at, coalesce(n.seq, 0) - s.dele
     (SELECT count(*) FROM sessions c WHERE c.parent_no = s.no AND c.relation = 'continuation'),
     (SELECT id FROM sessions p WHERE p.no = s.parent_no AND NOT {gone})
 FROM up JOIN sessions s ON s.no = up.no
-""".format(gone=left_over("p")) + _NEWEST
+""".format(gone=left_over("p")) + NEWEST
 # Continuations that are no entries, with what continues them.
 _NO_ENTRIES = """
 WITH RECURSIVE off (no) AS (
@@ -220,7 +151,11 @@ def page(reader: Reader, wanted: Filter, *, limit: int = 50, offset: int = 0) ->
         return []
     found: list[tuple[float, int, tuple[Any, ...], _Chain | None]] = []
     heap: list[tuple[float, int]] = []
-    for exact, row, chain in _tips(reader, wanted):
+    def last() -> Place:
+        """The last place wanted so far."""
+        return heap[0] if len(heap) == limit + offset else NOWHERE
+
+    for exact, row, chain in _tips(reader, wanted, last):
         if len(heap) == limit + offset and row[1] + ACTIVITY_SECONDS <= heap[0][0]:
             break
         if exact is None:
@@ -267,28 +202,20 @@ def _stale_siblings(reader: Reader) -> list[int]:
 
 
 def _tips(
-    reader: Reader, wanted: Filter
+    reader: Reader, wanted: Filter, last: Callable[[], Place] = lambda: NOWHERE
 ) -> Iterator[tuple[float | None, tuple[Any, ...], _Chain | None]]:
-    """The candidates in the order of `active_at`, each with its exact last activity, None when it is no entry."""
-    where, params = wanted.where, wanted.params
-    if wanted.before is not None:
-        where, params = f"{where} AND s.active_at < ?", (*params, wanted.before)
-    if wanted.after is not None:
-        where, params = f"{where} AND s.active_at > ?", (*params, wanted.after - ACTIVITY_SECONDS)
-    rows = reader.iterate(f"{_CANDIDATES} WHERE {where} ORDER BY s.active_at DESC", params, batch=_CHUNK)
-    try:
-        while chunk := list(islice(rows, _CHUNK)):
-            continued = [row[0] for row in chunk if row[4] == "continuation"]
-            chains = _chains(reader, continued, include_children=wanted.include_children) if continued else {}
-            for row in chunk:
-                chain = chains.get(row[0])
-                exact = max(row[1], row[2])
-                entry = (row[4] != "continuation" or chain is not None) and wanted.within(exact)
-                yield exact if entry else None, row, chain
-    finally:
-        close = getattr(rows, "close", None)
-        if close is not None:
-            close()
+    """The candidates in the order of `active_at`, each with its exact last activity, None when it is no entry.
+
+    After many of them the rest may come in the order of exact activity, without those behind `last()`.
+    """
+    for chunk in candidates(reader, wanted, last):
+        continued = [row[0] for row in chunk if row[4] == "continuation"]
+        chains = _chains(reader, continued, include_children=wanted.include_children) if continued else {}
+        for row in chunk:
+            chain = chains.get(row[0])
+            exact = max(row[1], row[2])
+            entry = (row[4] != "continuation" or chain is not None) and wanted.within(exact)
+            yield exact if entry else None, row, chain
 
 
 def _chains(reader: Reader, tips: Sequence[int], *, include_children: bool) -> dict[int, _Chain]:

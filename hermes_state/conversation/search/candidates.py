@@ -20,15 +20,17 @@ from hermes_state.conversation.search.query import Query
 from hermes_state.conversation.search.ranking import (
     FIRST,
     MOST_CANDIDATES,
-    MOST_PHRASES,
     expression,
+    relevance,
     scanned_score,
     weights,
 )
 from hermes_state.conversation.search.reading import COLUMNS, Row, rows_of
 from hermes_state.conversation.search.text import fold
 from hermes_state.engine import Reader
+from hermes_state.errors import Corrupt
 
+_NOT_PEOPLE = MACHINE_SOURCES | CHILD_SOURCES
 SCAN_ROWS = 64
 LARGEST_WINDOW = 4000
 ENOUGH_READ = 400  # matches of people's that are read before ranking; older ones would hardly come before them
@@ -122,7 +124,7 @@ def best_through_index(look: Look, index: Reader, high_water: int, wanted: int) 
     """The best `wanted` matching messages in the index, people's first, and whether the time sufficed."""
     first, second = look.filters.classes
     parts = weights(index, look.query.terms, max(1, high_water))
-    size = MOST_CANDIDATES if all(term.pattern is None for term in look.query.terms) else MOST_PHRASES
+    size = max(MOST_CANDIDATES, 2 * wanted)
     window = _window(look, index, None, parts, high_water + 1, size)
     whole = len(window) < size
     if not whole and look.filters.people and sum(score >= FIRST for _, score in window) < wanted:
@@ -183,23 +185,30 @@ def _window(
     look: Look, index: Reader, kinds: Sequence[str] | None, parts: Sequence[float], below: int, size: int
 ) -> list[tuple[int, float]]:
     """The next newest entries that match, newest first, with their scores: people's are above `FIRST`."""
-    match = expression(look.query, look.filters.facets(kinds))
     conditions, stored = look.filters.stored()
-    params = [*parts, *(_NOT_PEOPLE if parts else ()), match, below, *stored]
-    score = "0.0"
-    if parts:
-        score = f"relevance(terms{', ?' * len(parts)}) + {FIRST} * (source NOT IN ({_marks(_NOT_PEOPLE)}))"
-    return index.rows(
-        f"SELECT rowid, {score} FROM terms WHERE terms MATCH ? AND rowid < ?{conditions} ORDER BY rowid DESC LIMIT ?",
-        [*params, size],
+    tail = f"WHERE t.terms MATCH ? AND t.rowid < ?{conditions} ORDER BY t.rowid DESC LIMIT ?"
+    facets = look.filters.facets(kinds)
+    params = [expression(look.query, facets), below, *stored, size]
+    if not parts:
+        return [(number, 0.0) for (number,) in index.rows(f"SELECT t.rowid FROM terms t {tail}", params)]
+    # Lengths and sources from FTS5's own tables: through its interface each is a statement of its own a row.
+    one_phrase = len(parts) == 1 and not facets and not look.query.negatives
+    how_often = "instances(t.terms)" if one_phrase else "counts(t.terms, ?)"
+    rows = index.rows(
+        f"SELECT t.rowid, {how_often}, d.sz, c.c3 FROM terms t LEFT JOIN terms_docsize d ON d.id = t.rowid"
+        f" LEFT JOIN terms_content c ON c.id = t.rowid {tail}",
+        params if one_phrase else [len(parts), *params],
     )
-
-
-_NOT_PEOPLE = tuple(sorted(MACHINE_SOURCES | CHILD_SOURCES))
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ", ".join("?" * len(values))
+    found: list[tuple[int, float]] = []
+    for number, counted, length, source in rows:
+        if not length or source is None:
+            raise Corrupt(
+                f"{index.path} has no length or no source of entry {number}.", hint="It is built anew.",
+                path=index.path, search_index=True,
+            )
+        score = relevance(counted, length, parts)
+        found.append((number, score if source in _NOT_PEOPLE else score + FIRST))
+    return found
 
 
 def _portions(ordered: Sequence[tuple[int, float]], size: int) -> Iterator[Sequence[tuple[int, float]]]:

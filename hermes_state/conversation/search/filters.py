@@ -105,17 +105,17 @@ class Filters:
         return found
 
     def stored(self) -> tuple[str, list[Any]]:
-        """Conditions on the stored columns of the index, beginning with AND; whole seconds, so a little wide."""
+        """Conditions on stored columns of the index `terms t`, beginning with AND; whole seconds, so a little wide."""
         parts: list[str] = []
         params: list[Any] = []
         if self.roles:
-            parts.append(f" AND role IN ({', '.join('?' * len(self.roles))})")
+            parts.append(f" AND t.role IN ({', '.join('?' * len(self.roles))})")
             params += map(stored_role, self.roles)
         if self.since is not None:
-            parts.append(" AND created_at >= ?")
+            parts.append(" AND t.created_at >= ?")
             params.append(math.floor(self.since))
         if self.until is not None:
-            parts.append(" AND created_at <= ?")
+            parts.append(" AND t.created_at <= ?")
             params.append(math.floor(self.until))
         return "".join(parts), params
 

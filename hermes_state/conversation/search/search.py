@@ -123,7 +123,7 @@ class Search:
                     if marks is None:
                         trouble = Trouble(reason=f"{self._index.path} was made for another state of the store")
                     else:
-                        scan = by_reading(look, marks.high_water)
+                        scan = by_reading(look, marks.high_water) if state.newest > marks.high_water else Scan()
                         found, in_time = self._from_index(look, index, marks, scan)
             except StateError as error:
                 if not self._upkeep.is_ours(error):

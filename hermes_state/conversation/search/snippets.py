@@ -18,7 +18,6 @@ _NEAR = 240  # characters within which matches of several terms are shown togeth
 _REACH = 600  # characters looked at on each side of the match
 _TERMS = 12
 _WORD = re.compile(f"{CJK_RUN.pattern[:-1]}|(?:(?!{CJK_RUN.pattern[:-1]})\\S)+")  # a CJK character is one
-_SPACE = re.compile(r"\s+")
 
 
 def snippet(text: str, terms: Sequence[Term], markers: tuple[str, str]) -> str:
@@ -26,7 +25,9 @@ def snippet(text: str, terms: Sequence[Term], markers: tuple[str, str]) -> str:
     terms = terms[:_TERMS]
     folded = fold(text)
     first = [found[0] for term in terms if (found := term.find(folded)) is not None]
-    at = max(first, key=lambda start: (sum(start <= other < start + _NEAR for other in first), -start), default=0)
+    at = first[0] if len(first) == 1 else max(
+        first, key=lambda start: (sum(start <= other < start + _NEAR for other in first), -start), default=0
+    )
     if len(folded) != len(text):
         at = fold_positions(text)[at]
     start, end = _window(text, at)
@@ -57,15 +58,16 @@ def _window(text: str, at: int) -> tuple[int, int]:
 
 def _mark(text: str, terms: Sequence[Term], markers: tuple[str, str]) -> str:
     folded = fold(text)
-    spans = sorted(span for term in terms for span in term.spans(folded))
-    places = fold_positions(text)
+    spans = sorted([span for term in terms for span in term.spans(folded)])
+    places = range(len(text) + 1) if text.isascii() else fold_positions(text)
     shown: list[str] = []
     done = 0
     for start, end in _joined(spans):
         begin, stop = places[start], places[end]
         shown += [text[done:begin], markers[0], text[begin:stop], markers[1]]
         done = stop
-    return _SPACE.sub(" ", "".join([*shown, text[done:]])).strip()
+    shown.append(text[done:])
+    return " ".join("".join(shown).split())
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

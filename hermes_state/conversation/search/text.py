@@ -57,9 +57,10 @@ def text_of(content_type: str | None, raw: Any, tool_name: str | None, tool_call
 
 def _may_hold_encoded(text: str) -> bool:
     """A run of 1,024 covers a whole aligned block of 512: blocks without a space are rare and quickly found."""
-    return any(
-        " " not in (block := text[at : at + 512]) and "\n" not in block for at in range(0, len(text) - 511, 512)
-    )
+    for at in range(0, len(text) - 511, 512):
+        if text.find(" ", at, at + 512) < 0 and text.find("\n", at, at + 512) < 0:
+            return True
+    return False
 
 
 def content_text(content_type: str | None, raw: Any) -> str:

@@ -1,6 +1,7 @@
-"""Ways to damage a private copy of a store, for the tests of the doctor.
+"""Ways to damage a private copy of a store by hand, for the tests of the doctor.
 
-Invariant: the file is closed while its bytes are changed. Not for: live stores.
+Invariant: the file is closed while its bytes are changed. Not for: live stores; and kinds of damage that
+`hermes_state.testing.corruption` has by name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import apsw
 from hermes_state.clock import SYSTEM
 from hermes_state.engine import NulRule
 from hermes_state.engine.tokenizers import register
+from hermes_state.testing.pages import DatabaseFile
 from maintenance.doctor.examine import Examination, Options, examine
 from maintenance.doctor.findings import Finding, Severity
 
@@ -42,15 +44,9 @@ def change(path: Path, *statements: str, rule: NulRule = NulRule.CUT, triggers: 
 
 def leaves(path: Path, tree: str) -> list[int]:
     """Leaf pages of a table or index, in order."""
-    connection = opened(path)
-    try:
-        rows = connection.execute(
-            "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path", (tree,)
-        ).fetchall()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    finally:
-        connection.close()
-    return [int(row[0]) for row in rows]
+    change(path)
+    with DatabaseFile(path) as file:
+        return list(file.tree(file.object(tree).root).leaves)
 
 
 def overwrite(path: Path, offset: int, data: bytes) -> None:
@@ -62,7 +58,8 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 
 def overwrite_page(path: Path, page: int, data: bytes = b"\0" * PAGE, *, at: int = 0) -> None:
     """Put bytes over a page."""
-    overwrite(path, (page - 1) * PAGE + at, data)
+    with DatabaseFile(path, page_size=PAGE) as file:
+        file.put(page, data, at=at)
 
 
 def examined(path: Path, **options: bool) -> Examination:

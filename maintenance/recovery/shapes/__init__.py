@@ -1,0 +1,1 @@
+"""Knowledge of each release's file as data: tables, columns, types, references, indexes."""

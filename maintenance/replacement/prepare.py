@@ -1,0 +1,113 @@
+"""The private copy of the new content, made ready to take the store's place.
+
+Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has another
+incarnation, no fence lower than one that was given out, and no message id that was given out already. Where the old
+store cannot be read, its fences are unknown, and every fence rises by more than any store ever gave out.
+
+Not for: the caller's file, which is only read unless it is a working file of the caller's own. Doing this after the
+replacement was rejected: a kill between the two would leave old ids and fences in force.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_state.engine import APPLICATION_ID, open_exclusive
+from hermes_state.engine.whole_file import settle_private
+from hermes_state.errors import StorageError
+from hermes_state.leases import fences_of, raise_fences
+from maintenance.replacement.child import run
+
+if TYPE_CHECKING:
+    from hermes_state.clock import Clock
+    from hermes_state.engine.replace import Replacement
+
+WORKING = ".replacing-"
+# A fence counts owners. More than this many since the last backup would be one a second for eleven days.
+FENCE_LEAP = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldFacts:
+    """What the content that goes away has given out."""
+
+    readable: bool  # False when the old content is damaged; the rest is then unknown
+    fences: Mapping[str, int] = field(default_factory=dict)  # of its leases
+    highest_id: int = 0  # message ids up to here were given out
+    store_id: str | None = None  # its identity, None for a file that is not native
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """The file whose pages go into the store."""
+
+    path: Path  # private, one file, in rollback mode
+    incarnation: str | None  # new, None for a foreign file
+    fences: int  # how many were raised
+
+
+def old_facts(store: Replacement) -> OldFacts:
+    """What the locked store has given out, as far as it can be read."""
+    try:
+        tables = {str(name) for (name,) in store.old("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if not {"store", "leases", "messages"} <= tables:
+            return OldFacts(readable=bool(tables))
+        identity = store.old(
+            "SELECT store_id, max(message_floor, coalesce((SELECT max(id) FROM messages), 0)) FROM store"
+        )
+        fences = {str(name): int(fence) for name, fence in store.old("SELECT name, fence FROM leases")}
+    except StorageError:
+        return OldFacts(readable=False)
+    store_id, highest = identity[0] if identity else (None, 0)
+    return OldFacts(readable=True, fences=fences, highest_id=int(highest), store_id=store_id)
+
+
+def prepare(
+    db: Path, new: Path, old: OldFacts, *, clock: Clock, private: bool, page_size: int | None
+) -> Prepared:
+    """Make `new`, or a private copy of it beside the store, ready. Raises what copying raises."""
+    path = new
+    if not private:
+        path = db.with_name(f"{db.name}{WORKING}{os.getpid()}-{uuid.uuid4().hex[:8]}.db")
+        run("copy", db, names=[new.name], source=str(new.parent), to=str(db.parent), target=path.name)
+    try:
+        settle_private(path, page_size=page_size)
+        incarnation, fences = _rename_content(path, old, clock)
+        settle_private(path)
+    except BaseException:
+        if not private:
+            remove_working(path)
+        raise
+    return Prepared(path=path, incarnation=incarnation, fences=fences)
+
+
+def remove_working(path: Path) -> None:
+    """Remove a private copy and what SQLite made beside it."""
+    for ending in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None, int]:
+    """Give native content another incarnation, and let no fence and no id fall."""
+    with open_exclusive(path, foreign=True, clock=clock) as store:
+        tables = {str(name) for (name,) in store.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if store.application_id != APPLICATION_ID or not {"store", "leases", "messages"} <= tables:
+            return None, 0
+        fences = dict(fences_of(store))
+        if old.readable:
+            fences = {name: max(fences.get(name, 0), fence) for name, fence in {**fences, **old.fences}.items()}
+        else:
+            fences = {name: fence + FENCE_LEAP for name, fence in fences.items()}
+        incarnation = uuid.uuid4().hex
+        with store.transaction(durability="power") as tx:
+            raise_fences(tx, fences)
+            tx.execute(
+                "UPDATE store SET incarnation = ?, message_floor = max(message_floor, ?)",
+                (incarnation, old.highest_id),
+            )
+        return incarnation, len(fences)

@@ -29,10 +29,10 @@ from maintenance.output.text import human_bytes
 def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool, new_identity: bool) -> int:
     """Check a store: pages, search indexes, WAL, holders, file system.
 
-    Names the damaged table or index, tells damage of the store from damage of a search index, and ends with the one
-    command to run next. Foreign search indexes are judged by the rule they were built with. Of a native store it also
-    checks identity, schema steps, the check that every message carries (a sample; all with --deep), numbers, bodies,
-    owners, and the search index beside it.
+    Names the damaged table, index or list of pages, tells damage of rows from what can be built again out of them, and
+    ends with the one command to run next. Foreign search indexes are judged by the rule they were built with. Of a
+    native store it also checks identity, schema steps, the check that every message carries (a sample; all with
+    --deep), numbers, bodies, owners, and the search index beside it.
 
     \b
     Changes:  nothing. --deep writes a private copy into TMPDIR and removes it. --new-identity changes one row, alone
@@ -46,8 +46,8 @@ def command(ctx: Context, /, quick: bool, deep: bool, sizes: bool, new_identity:
       hermes doctor --sizes
 
     \b
-    Exit: 0 healthy, 1 the store does not exist, 2 usage, 3 problems or a damaged search index,
-          65 the store itself is damaged.
+    Exit: 0 healthy, 1 the store does not exist, 2 usage, 3 problems, or damage that `sessions repair` can
+          build again from the rows, 65 rows are damaged or cannot be reached.
     """
     if quick and deep:
         raise click.UsageError("--quick leaves out what --deep asks for: give only one of them.")

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from hermes_state.engine import NulRule, Reader, ReadStore, open_write
 from hermes_state.errors import InsufficientSpace, StateError
-from maintenance.doctor.findings import Finding, Severity, is_damage, rows_command
+from maintenance.doctor.disorder import disordered_indexes
+from maintenance.doctor.findings import Finding, Severity, is_damage, repair_command
 from maintenance.doctor.fulltext import fulltext_indexes
 from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.output.text import human_bytes
@@ -44,23 +45,27 @@ def deep_findings(store: ReadStore, *, folder: Path | None = None) -> list[Findi
     with tempfile.TemporaryDirectory(prefix="hermes-doctor-", dir=place) as private:
         copy = Path(private) / "copy.db"
         store.backup_to(copy)
-        return [_compare(copy, index, rule) for index in names]
+        return [_compare(copy, index, rule, store.path) for index in names]
 
 
 def index_content_findings(pages: Reader) -> list[Finding]:
     """Compare every ordinary index with the rows of its table: whole pages can still hold wrong entries."""
     found = []
     for (table,) in pages.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"):
-        if _ok(pages, "quick_check", str(table)) and not _ok(pages, "integrity_check", str(table)):
-            found.append(
-                Finding(
-                    code="index_content_differs",
-                    severity=Severity.DAMAGE,
-                    object=str(table),
-                    sentence=f"An index of the table {table} disagrees with its rows, although all pages are whole.",
-                    next_command=rows_command(pages.path),
-                )
+        if not _ok(pages, "quick_check", str(table)) or _ok(pages, "integrity_check", str(table)):
+            continue
+        named = [f"The index {name}" for name in disordered_indexes(pages, str(table))]
+        found.append(
+            Finding(
+                code="index_content_differs",
+                severity=Severity.DAMAGE,
+                object=str(table),
+                sentence=f"{', '.join(named) or 'An index'} of the table {table} disagrees with its rows, although all "
+                "pages are whole.",
+                next_command=repair_command(pages.path),
+                derived=True,
             )
+        )
     return found
 
 
@@ -74,7 +79,7 @@ def _ok(reader: Reader, check: str, table: str) -> bool:
         return False
 
 
-def _compare(copy: Path, index: str, rule: NulRule) -> Finding:
+def _compare(copy: Path, index: str, rule: NulRule, path: Path) -> Finding:
     table = quoted(index)
     try:
         with open_write(copy, foreign=True, nul_rule=rule) as store, store.transaction(durability="process") as tx:
@@ -88,6 +93,7 @@ def _compare(copy: Path, index: str, rule: NulRule) -> Finding:
             object=index,
             sentence=f"The search index {index} does not agree with the messages; no conversation is affected.",
             facts={"rule": rule.value, "sqlite_code": error.sqlite_code, "sqlite_extended": error.sqlite_extended},
+            next_command=repair_command(path),
             derived=True,
         )
     return Finding(

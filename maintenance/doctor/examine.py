@@ -10,32 +10,38 @@ Not for: printing (`report`). Stopping at the first problem was rejected: a pers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hermes_state.clock import Clock
 from hermes_state.engine import NulRule, ReadStore, open_read
-from hermes_state.errors import NotFound, StateError
+from hermes_state.errors import Corrupt, NotFound, StateError
 from lockowners import LockOwnersError, LockReport, Watcher, holders
 from maintenance.doctor import rows, surroundings
 from maintenance.doctor.deep import deep_findings, index_content_findings
+from maintenance.doctor.evidence import fresh_findings, with_evidence
 from maintenance.doctor.findings import (
     NOT_UTF8,
     SKIPPED,
     Finding,
     Severity,
-    copy_command,
     exit_code,
     is_bad_text,
     next_command,
+    recover_command,
     verdict,
 )
-from maintenance.doctor.identity import identity_findings, refused_finding
+from maintenance.doctor.identity import cut_finding, identity_findings, refused_finding
 from maintenance.doctor.native import identity_of, native_findings
 from maintenance.doctor.pages import page_findings
-from maintenance.doctor.processes import holder_findings, own_budget_finding, split_findings
+from maintenance.doctor.processes import census_finding, holder_findings, own_budget_finding, split_findings
+from maintenance.doctor.schema_entries import schema_findings
 from maintenance.doctor.search import search_findings
+from maintenance.doctor.unfinished import unfinished_findings, without_hopeless
+from maintenance.doctor.waiting import waiting_findings
 from maintenance.doctor.wal import wal_findings
+from maintenance.doctor.wal_remains import remains_findings
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes
 from maintenance.space.sizes import ObjectSize, by_object, sizes
@@ -45,6 +51,10 @@ LARGE_BYTES = 1_000_000_000
 DAMAGED = 65
 # Findings that say that a check could not be made, and the result codes for pages that are not those of a search index.
 NOT_CHECKED = frozenset({"not_checked", "foreign_keys_not_checked"})
+# Findings that say which object that is not a search index is hit.
+NAMED_DAMAGE = frozenset(
+    {"index_damaged", "freelist_damaged", "pointer_map_damaged", "page_list_damaged", "schema_entry_damaged"}
+)
 CANONICAL_DAMAGE = frozenset({11, 523, 779})
 
 
@@ -108,38 +118,86 @@ def examine(
         scan = holders(path, proc_root=proc_root)
         watcher.look()
         found += split_findings(scan)
-        who = holder_findings(scan, proc_root=proc_root, clock=clock)
+        who = [*holder_findings(scan, proc_root=proc_root, clock=clock), *census_finding(scan, proc_root=proc_root)]
     except LockOwnersError as problem:
         sentence = f"Holders could not be looked for: {problem.message}"
         who = [Finding(code="holders_unknown", severity=Severity.WARNING, object=str(path), sentence=sentence)]
+    found += unfinished_findings(path)
+    found += waiting_findings(path, clock=clock)
     found += identity_findings(path)
     found += own_budget_finding(path, proc_root=proc_root)
     mode: str | None = None
     objects: tuple[ObjectSize, ...] = ()
     try:
-        with open_read(path, search_modules=False, clock=clock) as pages:
+        with ExitStack() as stack:
+            pages, refused = _open_for_pages(path, clock)
+            stack.enter_context(pages)
             mode = pages.journal_mode
+            found += _schema_findings(pages, refused)
             found += surroundings.journal_findings(pages, home)
             found += wal_findings(pages, lambda: _look(watcher, pages))
+            found += remains_findings(pages, lambda: _look(watcher, pages))
             if options.quick:
                 sentence = "Pages, foreign keys and search indexes were not checked (--quick)."
                 found.append(Finding(code=SKIPPED, severity=Severity.INFO, object=str(path), sentence=sentence))
-            inner, objects = _content_findings(path, pages, options, clock, say)
+            inner, objects = _content_findings(path, pages, options, clock, say, whole_schema=refused is None)
             found += inner
+            if refused is None:
+                found += _guarded("what the file once held", path, lambda: fresh_findings(pages, home))
     except StateError as problem:
         bad_text = is_bad_text(problem)
         found.append(_unchecked("the content", path, problem) if bad_text else refused_finding(path, problem))
     except UnicodeDecodeError as problem:
         found.append(_unchecked("the content", path, problem))
-    found = with_met_damage(found, path)
+    found = keeping_older_text(with_met_damage(found, path), path)
+    found = without_hopeless(with_evidence(found, path, home), path)
     found += who
     found.append(surroundings.file_system_finding(path, mode, proc_root=proc_root))
     found.append(surroundings.script_finding())
     return Examination(path=path, findings=tuple(found), objects=objects)
 
 
+def _open_for_pages(path: Path, clock: Clock) -> tuple[ReadStore, Corrupt | None]:
+    """A reader without search modules; when SQLite refuses the schema, one that shows what of it can be used.
+
+    The second item is that refusal. Raises it when nothing of the schema can be shown.
+    """
+    try:
+        return open_read(path, search_modules=False, clock=clock), None
+    except Corrupt as problem:
+        if problem.sqlite_code is None:
+            raise
+        refused = problem
+    try:
+        store = open_read(path, search_modules=False, tolerant=True, clock=clock)
+    except StateError:
+        raise refused from None
+    try:
+        if store.row("SELECT count(*) FROM sqlite_schema") == (0,):
+            raise refused
+        store.rows("PRAGMA table_list")
+    except StateError:
+        store.close()
+        raise refused from None
+    return store, refused
+
+
+def _schema_findings(pages: ReadStore, refused: Corrupt | None) -> list[Finding]:
+    """Why SQLite refused the schema: the file was cut, or entries of the schema are wrong."""
+    if refused is None:
+        return []
+    cut = cut_finding(pages, refused)
+    return [cut] if cut is not None else list(schema_findings(pages, refused))
+
+
 def _content_findings(
-    path: Path, pages: ReadStore, options: Options, clock: Clock, say: Callable[[str], None]
+    path: Path,
+    pages: ReadStore,
+    options: Options,
+    clock: Clock,
+    say: Callable[[str], None],
+    *,
+    whole_schema: bool,
 ) -> tuple[list[Finding], tuple[ObjectSize, ...]]:
     """What needs the tables: pages, indexes, foreign keys, space."""
     found: list[Finding] = []
@@ -148,14 +206,14 @@ def _content_findings(
     size = pages.page_count * pages.page_size
 
     def open_with(rule: NulRule) -> ReadStore:
-        return open_read(path, nul_rule=rule, clock=clock)
+        return open_read(path, nul_rule=rule, tolerant=not whole_schema, clock=clock)
 
     with open_with(NulRule.NATIVE) as modules, progress(None, "looking at the store") as bar:
         if not options.quick:
             if size >= LARGE_BYTES:
                 say(f"Checking every page of {human_bytes(size)}; the WAL cannot be reset meanwhile.")
             bar.restart(None, "checking pages")
-            found += page_findings(pages, modules)
+            found += page_findings(pages, modules, whole_schema=whole_schema)
             unreadable = any(finding.code == "table_damaged" and finding.object == "messages" for finding in found)
             if size >= LARGE_BYTES:
                 say("Checking the search indexes.")
@@ -230,7 +288,7 @@ def _unchecked(what: str, path: Path, problem: StateError | UnicodeDecodeError) 
             object="sqlite_schema",
             sentence=f"The check of {what} could not be made: {NOT_UTF8}.",
             facts={"what": what},
-            next_command=copy_command(path),
+            next_command=recover_command(path),
         )
     return Finding(
         code="not_checked",
@@ -243,14 +301,22 @@ def _unchecked(what: str, path: Path, problem: StateError | UnicodeDecodeError) 
 
 def with_met_damage(found: list[Finding], path: Path) -> list[Finding]:
     """The same findings; a check that damage stopped is damage itself where nothing else says what is hit."""
-    if exit_code(found) == DAMAGED:
+    if exit_code(found) == DAMAGED or any(finding.code in NAMED_DAMAGE for finding in found):
         return found
     return [
-        replace(finding, severity=Severity.DAMAGE, next_command=copy_command(path))
+        replace(finding, severity=Severity.DAMAGE, next_command=recover_command(path))
         if finding.code in NOT_CHECKED and finding.facts.get("sqlite_extended") in CANONICAL_DAMAGE
         else finding
         for finding in found
     ]
+
+
+def keeping_older_text(found: list[Finding], path: Path) -> list[Finding]:
+    """The same findings; when a damaged index alone keeps the older text of messages, repair is not what helps."""
+    older = any(finding.code == "message_text_differs" for finding in found)
+    if not older or not any(finding.code.startswith("search_") and finding.derived for finding in found):
+        return found
+    return [replace(one, next_command=recover_command(path)) if one.derived else one for one in found]
 
 
 def _look(watcher: Watcher, store: ReadStore) -> LockReport:

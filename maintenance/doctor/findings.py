@@ -124,9 +124,14 @@ def command(verb: str, path: Path, *more: str) -> str:
     return " ".join(["hermes-state", *verb.split(), "--db", shlex.quote(str(path)), *more])
 
 
-def rows_command(path: Path) -> str:
-    """All sessions into a new file, for damage that leaves the rows readable."""
-    return command("sessions export", path, shlex.quote(f"{path}.export.jsonl"))
+def recover_command(source: Path) -> str:
+    """Salvage what can be read of a damaged store into a new file; the store itself is never written."""
+    return f"hermes-state sessions recover --source {shlex.quote(str(source))}"
+
+
+def repair_command(path: Path) -> str:
+    """Put right what can be built again from the rows: indexes, search indexes, freelist, entries of the schema."""
+    return command("sessions repair", path)
 
 
 def copy_command(path: Path) -> str:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from hermes_state.engine import Reader
 from maintenance.dialects.base import SearchIndex
 from maintenance.dialects.detect import dialect_of
-from maintenance.doctor.findings import command
+from maintenance.dialects.foreign.shape import SEARCH_PREFIXES
 from maintenance.quoting import quoted
-from maintenance.space.storage.layout import OLDEST_SCHEMA
 
 _CONTENT_ROWID = re.compile(r"content_rowid\s*=\s*['\"]?(\w+)", re.IGNORECASE)
 
@@ -44,6 +43,12 @@ def fulltext_indexes(reader: Reader) -> tuple[SearchIndex, ...]:
     return dialect_of(reader).search_indexes(reader)
 
 
+def is_of_messages(index: SearchIndex) -> bool:
+    """Whether an index is built from the messages. False for one of another program that keeps a text of its own: that
+    text is nowhere else, so such an index is a table of rows and not a thing that can be built again."""
+    return index.layout == "external" or index.name.startswith(SEARCH_PREFIXES)
+
+
 def text_source(reader: Reader, index: SearchIndex) -> TextSource | None:
     """Where the text that `index` was built from is, or None when the index keeps none and names none."""
     if index.layout == "inline":
@@ -59,7 +64,7 @@ def text_source(reader: Reader, index: SearchIndex) -> TextSource | None:
 def should_hold(reader: Reader, index: SearchIndex) -> tuple[str, str] | None:
     """Table and key column of the rows that the index should hold; None when that is not known."""
     if index.layout == "inline":
-        return "messages", "id"
+        return ("messages", "id") if is_of_messages(index) else None
     source = text_source(reader, index)
     return (source.table, source.key) if source else None
 
@@ -77,14 +82,6 @@ def gate_of(reader: Reader, index: SearchIndex) -> Gate | None:
         return None
     gate = Gate(progress=int(progress), high_water=int(high_water))
     return gate if gate.progress < gate.high_water else None
-
-
-def rebuild_command(reader: Reader, index: SearchIndex) -> str:
-    """The command that builds this index anew, "" when no verb of ours does: it converts inline indexes only."""
-    version = dialect_of(reader).shape.schema_version
-    if index.layout != "inline" or version is None or version < OLDEST_SCHEMA:
-        return ""
-    return command("sessions optimize-storage", reader.path)
 
 
 def row_set(reader: Reader, index: SearchIndex) -> tuple[int, int] | None:

@@ -12,9 +12,10 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from hermes_state.engine import is_open
+from hermes_state.engine import ReadStore, is_open
 from hermes_state.errors import Corrupt, MarksDamaged, NotAStore, StateError
-from maintenance.doctor.findings import Finding, Severity, command, copy_command
+from maintenance.doctor.findings import Finding, Severity, command, recover_command
+from maintenance.doctor.page_source import StorePages
 from maintenance.marks import marks_path, read_marks
 from maintenance.output.text import human_bytes, plural, rfc3339
 from maintenance.space.reclaim import leftover_copies
@@ -103,6 +104,12 @@ def refused_finding(path: Path, problem: StateError) -> Finding:
             next_command=command("locks", path) if problem.retryable else "",
         )
     head = _first_bytes(path)
+    if not any(head) and _is_zero(path):
+        sentence = (
+            f"All {plural(size, 'byte')} of the file are zero: nothing of the store is left in it. Do not start Hermes "
+            "on it."
+        )
+        return _damage("zeroed_file", path, sentence, facts)
     if not any(head):
         sentence = (
             f"The first {len(head)} bytes are zero, so SQLite does not see a database; the rest of the "
@@ -129,6 +136,26 @@ def _unreadable_schema(path: Path, size: int, facts: Mapping[str, object]) -> Fi
     return _damage("schema_damaged", path, sentence, facts)
 
 
+def cut_finding(store: ReadStore, problem: StateError) -> Finding | None:
+    """That an open file is shorter than its header says, when it is; `problem` is SQLite's refusal."""
+    with store.snapshot():
+        head = StorePages(store).page(1)
+    expected = int.from_bytes(head[28:32], "big") * store.page_size
+    size = store.path.stat().st_size
+    state = store.wal_state()
+    if size >= expected or (state is not None and state.frames):
+        return None
+    facts = {
+        "bytes": size, "expected_bytes": expected, "sqlite_code": problem.sqlite_code,
+        "sqlite_extended": problem.sqlite_extended,
+    }
+    sentence = (
+        f"The file was cut: it has {plural(size, 'byte')} and its header counts {expected:,}. SQLite refuses it; what "
+        "stands before the cut can be read."
+    )
+    return _damage("file_cut", store.path, sentence, facts)
+
+
 def _damage(code: str, path: Path, sentence: str, facts: Mapping[str, object]) -> Finding:
     return Finding(
         code=code,
@@ -136,7 +163,7 @@ def _damage(code: str, path: Path, sentence: str, facts: Mapping[str, object]) -
         object=str(path),
         sentence=sentence,
         facts=facts,
-        next_command=copy_command(path),
+        next_command=recover_command(path),
     )
 
 
@@ -149,6 +176,17 @@ def _first_bytes(path: Path) -> bytes:
         return os.pread(descriptor, HEADER_BYTES, 0)
     finally:
         os.close(descriptor)
+
+
+def _is_zero(path: Path) -> bool:
+    """Whether a file that SQLite has refused holds nothing but zeros."""
+    if is_open(path):
+        return False
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            if chunk.count(0) != len(chunk):
+                return False
+    return True
 
 
 def _beside(path: Path) -> list[Finding]:
@@ -164,7 +202,10 @@ def _beside(path: Path) -> list[Finding]:
         )
         facts = {"captures": [str(folder) for folder in kept], "unfinished": [str(folder) for folder in cut]}
         found.append(
-            Finding(code="captures", severity=Severity.WARNING, object=str(kept[-1]), sentence=sentence, facts=facts)
+            Finding(
+                code="captures", severity=Severity.WARNING, object=str(kept[-1]), sentence=sentence, facts=facts,
+                next_command=command("sessions captures", path, "--merge"),
+            )
         )
     elif cut:
         found.append(
@@ -174,6 +215,7 @@ def _beside(path: Path) -> list[Finding]:
                 object=str(cut[-1]),
                 sentence="A capture of a lost WAL generation was interrupted and may hold only part of it. Keep it.",
                 facts={"unfinished": [str(folder) for folder in cut]},
+                next_command=command("sessions captures", path),
             )
         )
     return [*found, *_copies_left(path), *_marks(path)]

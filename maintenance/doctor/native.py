@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hermes_state.errors import ForeignStore, NotAStore
 from maintenance.dialects.native.shape import Identity, native_identity
 from maintenance.doctor import native_identity as identities
-from maintenance.doctor.findings import Finding, Severity, copy_command
+from maintenance.doctor.findings import Finding, Severity, recover_command
 from maintenance.doctor.native_rows import row_findings
 from maintenance.doctor.native_search import index_findings
 from maintenance.doctor.native_store import store_findings
@@ -38,7 +38,7 @@ def identity_of(store: ReadStore) -> Identity | Finding | None:
             object=str(store.path),
             sentence=f"{problem.message} {problem.hint}",
             facts={"code": problem.code},
-            next_command=copy_command(store.path),
+            next_command=recover_command(store.path),
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from maintenance.dialects.native.checks import failed_rows
 from maintenance.dialects.native.sample import spread
-from maintenance.doctor.findings import Finding, Severity, command, copy_command
+from maintenance.doctor.findings import Finding, Severity, command, recover_command
 from maintenance.output.text import plural
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def check_finding(store: ReadStore, *, deep: bool, advance: Callable[[int], None
             "not "
             "what was written. A copy made now carries the same damage; keep older backups.",
             facts={"failed": len(failed), "checked": checked, "messages": failed[:100]},
-            next_command=copy_command(store.path),
+            next_command=recover_command(store.path),
         )
     part = "" if checked >= total else f", a sample of {total:,}; --deep checks all"
     return Finding(
@@ -95,7 +95,7 @@ def number_findings(store: Reader) -> list[Finding]:
             "or put "
             "in by another program.",
             {"sessions": [str(row[0]) for row in rows[:100]]},
-            copy_command(store.path),
+            recover_command(store.path),
         )
     ]
 
@@ -115,7 +115,7 @@ def floor_findings(store: Reader) -> list[Finding]:
             "message_floor_low", "store",
             f"Message {deleted} was deleted, and the next message would get an id below it: what refers to deleted "
             "messages could come to mean new ones.",
-            {"message_floor": floor, "newest": newest, "deleted": deleted}, copy_command(store.path),
+            {"message_floor": floor, "newest": newest, "deleted": deleted}, recover_command(store.path),
         )
     ]
 
@@ -160,7 +160,7 @@ def body_findings(store: Reader) -> list[Finding]:
                 sentence=f"The bodies of {plural(missing, 'message')} are gone; what is left of each is its first "
                 "240 characters.",
                 facts=facts,
-                next_command=copy_command(store.path),
+                next_command=recover_command(store.path),
             )
         )
     if unused or texts:
@@ -223,7 +223,10 @@ def _every_id(store: Reader) -> Iterator[list[int]]:
     after = 0
     while ids := [int(row[0]) for row in store.rows("SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT ?",
                                                     (after, AT_ONCE))]:
-        yield ids
+        rising = [one for one in ids if one > after]
+        yield rising
+        if len(rising) < len(ids) or ids != sorted(ids):
+            return  # a damaged tree: to go on from here could be to go round for ever; its pages are a finding anyway
         after = ids[-1]
 
 

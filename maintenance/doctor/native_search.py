@@ -11,7 +11,7 @@ from pathlib import Path
 from hermes_state.clock import Clock
 from hermes_state.errors import SearchUnavailable
 from hermes_state.store import open_store
-from maintenance.doctor.findings import Finding, Severity, command
+from maintenance.doctor.findings import Finding, Severity, command, repair_command
 from maintenance.output.text import human_bytes, plural
 
 
@@ -35,6 +35,7 @@ def index_findings(path: Path, clock: Clock) -> list[Finding]:
                     object=index.name,
                     sentence=f"{problem.message} {problem.hint} No message is affected.",
                     facts={"bytes": size, "reason": str(problem.facts.get("reason", ""))},
+                    next_command=repair_command(path),
                     derived=True,
                 )
             ]
@@ -55,6 +56,7 @@ def index_findings(path: Path, clock: Clock) -> list[Finding]:
                 f"{', '.join(map(str, found.missing[:3])) or found.damage}). Delete it, and the next search "
                 "builds it anew; no message is affected.",
                 facts=facts,
+                next_command=repair_command(path),
                 derived=True,
             )
         ]

@@ -16,7 +16,7 @@ from hermes_state.engine.schema import schema_sql
 from hermes_state.errors import MigrationFailed, SchemaTooNew
 from maintenance.dialects.native.guards import judge, owner_of
 from maintenance.dialects.native.shape import Identity
-from maintenance.doctor.findings import Finding, Severity, command, copy_command
+from maintenance.doctor.findings import Finding, Severity, command, recover_command, repair_command
 from maintenance.output.text import plural, rfc3339
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def schema_findings(store: Reader) -> list[Finding]:
                 object=name,
                 sentence=f"The {kind} {name} of the schema is not in the file: another program took it out.",
                 facts={"kind": kind},
-                next_command=copy_command(store.path),
+                next_command=(recover_command if kind == "table" else repair_command)(store.path),
+                derived=kind != "table",
             )
             for kind, name in lost
         ]

@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from hermes_state.engine import NulRule, Reader, open_read
+from hermes_state.engine import NulRule, Reader
 from hermes_state.errors import StateError
 from maintenance.dialects.base import SearchIndex
 from maintenance.doctor.findings import is_damage
@@ -58,14 +57,8 @@ class Evidence:
 NO_EVIDENCE = Evidence(past_nul=0, cut=0)
 
 
-def index_rule_of(path: Path) -> NulRule:
-    """The rule to open the store at `path` with, so that its trigram indexes are read as they were written."""
-    with open_read(path) as reader, reader.snapshot():
-        return rule_of_store(reader)
-
-
 def rule_of_store(reader: Reader) -> NulRule:
-    """The same for a store that is open."""
+    """The rule to open a store with, so that its trigram indexes are read as they were written."""
     found = [evidence_of(reader, index) for index in fulltext_indexes(reader) if is_trigram(index)]
     total = Evidence(past_nul=sum(one.past_nul for one in found), cut=sum(one.cut for one in found))
     return total.rule

@@ -9,20 +9,24 @@ Not for: search indexes (`search`), repair. Mapping the "Tree 9 page 11" of a me
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hermes_state.engine import Reader
+from hermes_state.engine import Reader, ReadStore
 from hermes_state.errors import StateError
+from maintenance.dialects.foreign.shape import SEARCH_PREFIXES
+from maintenance.doctor.disorder import disordered_indexes, table_in_order
 from maintenance.doctor.findings import (
     NOT_UTF8,
     Finding,
     Severity,
-    copy_command,
     is_bad_text,
     is_damage,
-    rows_command,
+    recover_command,
+    repair_command,
 )
+from maintenance.doctor.page_lists import list_finding, shared_pages
 from maintenance.doctor.salvageable import Readable, readable_rows
 from maintenance.output.text import plural
 from maintenance.quoting import literal, quoted
@@ -45,8 +49,11 @@ class Tree:
     search_index: str
 
 
-def page_findings(pages: Reader, modules: Reader) -> list[Finding]:
-    """Check every page. `pages` is a reader without FTS5, `modules` one with everything."""
+def page_findings(pages: ReadStore, modules: ReadStore, *, whole_schema: bool = True) -> list[Finding]:
+    """Check every page. `pages` is a reader without FTS5, `modules` one with everything.
+
+    Without a whole schema, trees that no usable entry names look like pages that nothing uses: that is left out.
+    """
     said, problem = _quick_check(pages, "PRAGMA quick_check(100)")
     if not said and problem is None:
         number = pages.row("PRAGMA page_count")
@@ -71,23 +78,32 @@ def page_findings(pages: Reader, modules: Reader) -> list[Finding]:
                 object="sqlite_schema",
                 sentence="The schema of the file cannot be read, so no table can be reached by SQL.",
                 facts={**facts, **_codes(error)},
-                next_command=copy_command(pages.path),
+                next_command=recover_command(pages.path),
             )
         ]
-    tables = dict.fromkeys(tree.table for tree in trees)
+    # A table whose definition SQLite cannot use is said by the look at the schema, and has no name to ask for.
+    usable = {str(row[1]).lower() for row in pages.rows("PRAGMA table_list")}
+    tables = dict.fromkeys(tree.table for tree in trees if whole_schema or tree.table.lower() in usable)
     located = [finding for table in tables for finding in _table_findings(pages, modules, table, trees)]
     if located:
         return located
+    shared = _shared_findings(modules, trees, facts)
+    if shared or not whole_schema:
+        return shared
+    return [list_finding(modules, facts)]
+
+
+def _shared_findings(modules: ReadStore, trees: list[Tree], facts: Mapping[str, object]) -> list[Finding]:
+    """Trees that have a page in common: each is whole by itself, and at least one of them shows foreign rows."""
+    shared = shared_pages(modules)
     return [
-        Finding(
-            code="page_list_damaged",
-            severity=Severity.DAMAGE,
-            object="free-page list",
-            sentence="Every table and index is whole by itself, but the list of free pages or the use of pages is not.",
-            facts=facts,
-            next_command=rows_command(pages.path),
-        )
+        _tree_finding(modules, tree, pages, facts)
+        for tree in trees
+        if (pages := sorted(page for page, owners in shared.items() if tree.name in owners))
     ]
+
+
+_CONTENT_ELSEWHERE = re.compile(r"\bcontent\s*=", re.IGNORECASE)
 
 
 def _trees(reader: Reader) -> list[Tree]:
@@ -100,6 +116,8 @@ def _trees(reader: Reader) -> list[Tree]:
         for kind, name, _table, sql, _root in rows
         if kind == "table" and is_fulltext(sql)
         for shadow in SHADOWS
+        # Where another program keeps a text only in its own index, that table holds rows.
+        if shadow != "content" or str(name).startswith(SEARCH_PREFIXES) or _CONTENT_ELSEWHERE.search(sql)
     }
     return [
         Tree(name=str(name), table=str(table), index=kind == "index", search_index=shadow_of.get(str(table), ""))
@@ -108,7 +126,7 @@ def _trees(reader: Reader) -> list[Tree]:
     ]
 
 
-def _table_findings(pages: Reader, modules: Reader, table: str, trees: list[Tree]) -> list[Finding]:
+def _table_findings(pages: Reader, modules: ReadStore, table: str, trees: list[Tree]) -> list[Finding]:
     """What is wrong with one table and its indexes; nothing when it is whole."""
     try:
         return _located(pages, modules, table, trees)
@@ -122,12 +140,12 @@ def _table_findings(pages: Reader, modules: Reader, table: str, trees: list[Tree
                 object=table,
                 sentence=f"The definition of {table} in the schema is damaged: {NOT_UTF8}.",
                 facts={"table": table},
-                next_command=copy_command(pages.path),
+                next_command=recover_command(pages.path),
             )
         ]
 
 
-def _located(pages: Reader, modules: Reader, table: str, trees: list[Tree]) -> list[Finding]:
+def _located(pages: Reader, modules: ReadStore, table: str, trees: list[Tree]) -> list[Finding]:
     """Which of the b-trees of a table is hit, or what is wrong with its content."""
     said, problem = _quick_check(pages, f"PRAGMA quick_check({literal(table)})")
     if not said and problem is None:
@@ -143,6 +161,10 @@ def _located(pages: Reader, modules: Reader, table: str, trees: list[Tree]) -> l
     nulls = list(_forbidden_nulls(pages, table))
     if nulls:
         return nulls
+    if table_in_order(modules, table):
+        wrong = disordered_indexes(modules, table)
+        if wrong:
+            return [_tree_finding(pages, tree, [], facts) for tree in own if tree.name in wrong]
     return [_tree_finding(pages, own[0], [], facts)]
 
 
@@ -157,7 +179,7 @@ def _tree_finding(reader: Reader, tree: Tree, bad: list[int], facts: Mapping[str
             sentence=f"Pages of the search index {tree.search_index} are damaged in {tree.name}{where}; "
             "no conversation is in them.",
             facts=facts,
-            next_command=rows_command(reader.path),
+            next_command=repair_command(reader.path),
             derived=True,
         )
     if tree.index:
@@ -168,7 +190,8 @@ def _tree_finding(reader: Reader, tree: Tree, bad: list[int], facts: Mapping[str
             sentence=f"The index {tree.name} of the table {tree.table} is damaged{where}; the rows are in the table, "
             "not in it. SQLite refuses changes that touch it.",
             facts=facts,
-            next_command=(copy_command if _export_reads(reader, tree) else rows_command)(reader.path),
+            next_command=repair_command(reader.path),
+            derived=True,
         )
     readable = readable_rows(reader, tree.table)
     return Finding(
@@ -178,16 +201,8 @@ def _tree_finding(reader: Reader, tree: Tree, bad: list[int], facts: Mapping[str
         sentence=f"The table {tree.table} is damaged{where}{_readable_words(readable)}. "
         "A copy made now carries the same damage; stop Hermes and keep older backups.",
         facts={**facts, "rows_listed": readable.listed, "rows_readable": readable.readable, "by": readable.by},
-        next_command=copy_command(reader.path),
+        next_command=recover_command(reader.path),
     )
-
-
-def _export_reads(reader: Reader, index: Tree) -> bool:
-    """Whether `sessions export` may need this index: keys of tables, and messages by session. It would fail, too."""
-    if index.name.startswith("sqlite_autoindex_"):
-        return True
-    columns = reader.rows(f"PRAGMA index_info({literal(index.name)})")
-    return index.table == "messages" and [row[2] for row in columns[:1]] == ["session_id"]
 
 
 def _readable_words(readable: Readable) -> str:
@@ -257,7 +272,7 @@ def _forbidden_nulls(reader: Reader, table: str) -> Iterator[Finding]:
                 sentence=f"{plural(number, 'row')} of {table} {'has' if number == 1 else 'have'} nothing in {name}, "
                 "which the schema forbids: the content of a page was overwritten, or a program skipped the check.",
                 facts={"rows": number, "table": table, "column": str(name)},
-                next_command=rows_command(reader.path),
+                next_command=recover_command(reader.path),
             )
 
 

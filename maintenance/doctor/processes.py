@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_state.clock import SYSTEM, Clock
 from lockowners import Holder, Process, Scan, started_at
+from lockowners.records import SUFFIXES
 from maintenance.doctor.findings import Finding, Severity, command
 from maintenance.output.text import human_time, plural, rfc3339
 
 # Share of the soft limit of open files from which on a process is warned about (report 82 asks for half).
 CLOSE_TO_LIMIT = 0.5
+# SQLite's version as a whole text, and the text that names its sources.
+_VERSION = re.compile(rb"(?<![\w.])(3\.\d{1,2}\.\d{1,2})(?=\x00)")
+_SOURCE_ID = re.compile(rb"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d [0-9a-f]{64}")
+_FLAGS_ROW = re.compile(r"^flags:\s+([0-7]+)", re.MULTILINE)
 _LIMIT_ROW = re.compile(r"^Max open files\s+(\d+|unlimited)", re.MULTILINE)
 
 
@@ -99,6 +105,7 @@ def _holder_finding(holder: Holder, scan: Scan, proc_root: Path, clock: Clock) -
     process = holder.process
     budget = budget_of(proc_root, process.pid, scan.path)
     library = sqlite_library(proc_root, process.pid)
+    version = library_version(proc_root, process.pid, library) if library else None
     started = started_at(process.start_ticks, proc_root=proc_root)
     facts = {
         **_process(process),
@@ -109,7 +116,7 @@ def _holder_finding(holder: Holder, scan: Scan, proc_root: Path, clock: Clock) -
         "descriptors": budget.used,
         "descriptor_limit": budget.limit,
         "sqlite_library": library,
-        "sqlite_version": None,
+        "sqlite_version": version,
     }
     words: list[str] = [process.role if process.role != "unknown" else "unknown program"]
     if started is not None:
@@ -118,7 +125,8 @@ def _holder_finding(holder: Holder, scan: Scan, proc_root: Path, clock: Clock) -
         words.append(f"in {process.container}")
     if budget.on_store:
         words.append(f"{plural(budget.on_store, 'descriptor')} on the store")
-    words.append(f"SQLite from {library}, version unknown" if library else "SQLite unknown")
+    said = f"SQLite {version}" if version else "SQLite of unknown version"
+    words.append(f"{said} from {library}" if library else "SQLite unknown")
     sentence = f"PID {process.pid} ({process.command}) of {process.user} has the store open: {', '.join(words)}."
     if budget.tight:
         sentence += f" It uses {budget.used:,} of {budget.limit:,} descriptors: I/O errors may be that."
@@ -129,6 +137,58 @@ def _holder_finding(holder: Holder, scan: Scan, proc_root: Path, clock: Clock) -
         sentence=sentence,
         facts=facts,
     )
+
+
+def census_finding(scan: Scan, *, proc_root: Path) -> list[Finding]:
+    """How many descriptors of the store can write and how many can only read, over all processes, by file.
+
+    A reader is no danger to the others; several programs that write are what damaged stores have in common.
+    """
+    if not scan.holders:
+        return []
+    writing: list[int] = []
+    reading: list[int] = []
+    by_file: Counter[str] = Counter()
+    for holder in scan.holders:
+        modes = descriptor_modes(proc_root, holder.process.pid, scan.path)
+        by_file.update(kind for kind, _writes in modes)
+        # Descriptors that nobody lets us see may write: such a holder is counted as one that does.
+        main = [writes for kind, writes in modes if kind == "main"]
+        (writing if not modes or any(main) else reading).append(holder.process.pid)
+    facts = {"writable": writing, "read_only": reading, "descriptors_by_file": dict(by_file)}
+    writers = f"{plural(len(writing), 'process')} {'has' if len(writing) == 1 else 'have'} the store open for writing"
+    readers = f", {len(reading)} only for reading" if reading else ""
+    by_name = ", ".join(f"{_FILE_WORDS[kind]} {by_file[kind]}" for kind in _FILE_WORDS if by_file[kind])
+    counted = f"{plural(sum(by_file.values()), 'descriptor')} on its files in all{f' ({by_name})' if by_name else ''}"
+    return [
+        Finding(
+            code="holder_census",
+            severity=Severity.INFO,
+            object=str(scan.path),
+            sentence=f"{writers}{readers}; {counted}.",
+            facts=facts,
+        )
+    ]
+
+
+def descriptor_modes(proc_root: Path, pid: int, path: Path) -> list[tuple[str, bool]]:
+    """(kind of file, whether it is open for writing) of each descriptor of a process on the store."""
+    kinds = {f"{path}{suffix}": kind for kind, suffix in SUFFIXES.items()}
+    folder = proc_root / str(pid)
+    found: list[tuple[str, bool]] = []
+    try:
+        numbers = os.listdir(folder / "fd")
+    except OSError:
+        return []
+    for number in numbers:
+        try:
+            kind = kinds.get(os.readlink(folder / "fd" / number).removesuffix(" (deleted)"))
+            flags = _FLAGS_ROW.search((folder / "fdinfo" / number).read_text()) if kind else None
+        except OSError:
+            continue  # closed meanwhile
+        if kind and flags:
+            found.append((kind, int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY))
+    return found
 
 
 def own_budget_finding(path: Path, *, proc_root: Path) -> list[Finding]:
@@ -191,6 +251,22 @@ def sqlite_library(proc_root: Path, pid: int) -> str | None:
             if wanted in path:
                 return path
     return None
+
+
+def library_version(proc_root: Path, pid: int, library: str) -> str | None:
+    """The version that a library file says of itself, None when it cannot be read or says several things.
+
+    SQLite has its version as a text of its own and again, as a number, in the text that names its sources, which begins
+    with a date; only a file with one such date is believed.
+    """
+    try:
+        content = (proc_root / str(pid) / "root" / library.lstrip("/")).read_bytes()
+    except OSError:
+        return None
+    if len(set(_SOURCE_ID.findall(content))) != 1:
+        return None
+    versions = {found.decode() for found in _VERSION.findall(content)}
+    return versions.pop() if len(versions) == 1 else None
 
 
 def _process(process: Process) -> Mapping[str, object]:

@@ -30,14 +30,17 @@ def lines(examination: Examination) -> Iterator[str]:
 
 def verdict_words(examination: Examination) -> str:
     """The verdict, and which objects it is about."""
-    damaged = _objects(examination, Severity.DAMAGE, derived=False)
-    derived = _objects(examination, Severity.DAMAGE, derived=True)
+    damaged = _objects(examination, derived=False)
+    again = _objects(examination, derived=True, search=False)
+    indexes = _objects(examination, derived=True, search=True)
     problems = [finding for finding in examination.findings if finding.severity is Severity.WARNING]
     parts = []
     if damaged:
         parts.append(f"damaged: {', '.join(damaged)}")
-    if derived:
-        parts.append(f"damaged search {'index' if len(derived) == 1 else 'indexes'}: {', '.join(derived)}")
+    if again:
+        parts.append(f"damaged, can be built again: {', '.join(again)}")
+    if indexes:
+        parts.append(f"damaged search {'index' if len(indexes) == 1 else 'indexes'}: {', '.join(indexes)}")
     if problems:
         parts.append("1 problem" if len(problems) == 1 else f"{len(problems)} problems")
     if not parts and examination.verdict == "unchecked":
@@ -51,8 +54,9 @@ def document(examination: Examination) -> dict[str, Any]:
         "store": str(examination.path),
         "verdict": examination.verdict,
         "exit_code": examination.exit_code,
-        "damaged_objects": _objects(examination, Severity.DAMAGE, derived=False),
-        "damaged_search_indexes": _objects(examination, Severity.DAMAGE, derived=True),
+        "damaged_objects": _objects(examination, search=False),
+        "damaged_search_indexes": _objects(examination, search=True),
+        "repairable_objects": _objects(examination, derived=True),
         "next_command": examination.next_command or None,
         "findings": [finding.document() for finding in examination.findings],
         "sizes": [_size(item) for item in examination.objects] or None,
@@ -63,8 +67,14 @@ def _size(item: ObjectSize) -> dict[str, Any]:
     return {"name": item.name, "kind": item.kind, "bytes": item.bytes, "share": round(item.share, 4)}
 
 
-def _objects(examination: Examination, severity: Severity, *, derived: bool) -> list[str]:
+def _objects(examination: Examination, *, derived: bool | None = None, search: bool | None = None) -> list[str]:
+    """Damaged objects, each once; `derived`: only those that can, or cannot, be built again; `search`: only search
+    indexes, or all but them."""
     found: list[Finding] = [
-        finding for finding in examination.findings if finding.severity is severity and finding.derived is derived
+        finding
+        for finding in examination.findings
+        if finding.severity is Severity.DAMAGE
+        and derived in (None, finding.derived)
+        and search in (None, finding.derived and finding.code.startswith("search_"))
     ]
     return list(dict.fromkeys(finding.object for finding in found))

@@ -10,7 +10,7 @@ from collections import Counter
 
 from hermes_state.engine import Reader
 from hermes_state.errors import StateError
-from maintenance.doctor.findings import Finding, Severity, command, is_bad_text
+from maintenance.doctor.findings import Finding, Severity, command, is_bad_text, recover_command
 from maintenance.output.text import human_bytes, plural
 from maintenance.space.sizes import Sizes
 
@@ -46,6 +46,8 @@ def foreign_key_findings(reader: Reader) -> list[Finding]:
             sentence=f"{plural(number, 'row')} of {table} {'refers' if number == 1 else 'refer'} to rows of {parent} "
             "that do not exist.",
             facts={"rows": number, "parent": parent},
+            # Nobody sees messages without their session; there the sessions come back as placeholders.
+            next_command=recover_command(reader.path) if (table, parent) == ("messages", "sessions") else "",
         )
         for (table, parent), number in sorted(dangling.items())
     ]

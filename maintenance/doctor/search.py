@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from hermes_state.engine import NulRule, Reader, ReadStore
 from hermes_state.errors import StateError
 from maintenance.dialects.base import SearchIndex
-from maintenance.doctor.findings import Finding, Severity
-from maintenance.doctor.fulltext import fulltext_indexes, gate_of, rebuild_command, row_set, text_source
+from maintenance.doctor.findings import Finding, Severity, recover_command, repair_command
+from maintenance.doctor.fulltext import fulltext_indexes, gate_of, is_of_messages, row_set, text_source
 from maintenance.doctor.lookups import missed_words
 from maintenance.doctor.nul_rule import NO_EVIDENCE, Evidence, evidence_of, is_trigram
 from maintenance.output.text import human_bytes, plural
@@ -81,10 +81,10 @@ def search_findings(reader: ReadStore, open_with: OpenWith, *, quick: bool, deep
     return found
 
 
-def check_index(reader: Reader, index: SearchIndex) -> Answer:
+def check_index(reader: Reader, name: str) -> Answer:
     """SQLite's check of one index against the text it keeps or names."""
     try:
-        said = [str(row[0]) for row in reader.rows(f"PRAGMA quick_check({literal(index.name)})")]
+        said = [str(row[0]) for row in reader.rows(f"PRAGMA quick_check({literal(name)})")]
     except StateError as error:
         if error.retryable:
             raise  # a lock that was not obtained says nothing about the index
@@ -131,9 +131,9 @@ def _index_finding(
 
 def _check_under(rule: NulRule, reader: Reader, index: SearchIndex, open_with: OpenWith) -> Answer:
     if rule is NulRule.NATIVE:
-        return check_index(reader, index)
+        return check_index(reader, index.name)
     with open_with(rule) as other:
-        return check_index(other, index)
+        return check_index(other, index.name)
 
 
 def _healthy(index: SearchIndex, rule: NulRule, evidence: Evidence) -> Finding:
@@ -167,7 +167,7 @@ def _damaged(
         object=index.name,
         sentence=sentence,
         facts={"layout": index.layout, **facts},
-        next_command=rebuild_command(reader, index),
+        next_command=repair_command(reader.path),
         derived=True,
     )
 
@@ -237,13 +237,18 @@ def _row_findings(reader: Reader, index: SearchIndex) -> list[Finding]:
 
 def _differing(reader: Reader, index: SearchIndex) -> frozenset[int] | None:
     """Messages for which an inline index keeps another text; None when it keeps no text of that form."""
-    if index.layout != "inline" or len(index.columns) != 1:
+    if index.layout != "inline" or len(index.columns) != 1 or not is_of_messages(index):
         return None
     copy = quoted(index.name + "_content")
     rows = reader.rows(
         f"SELECT c.id FROM {copy} AS c JOIN messages AS m ON m.id = c.id WHERE c.c0 IS NOT {INDEXED_TEXT} LIMIT 100000"
     )
     return frozenset(int(row[0]) for row in rows)
+
+
+def text_differs(reader: Reader, index: SearchIndex) -> bool:
+    """Whether an inline index keeps another text than the messages have."""
+    return bool(_differing(reader, index))
 
 
 def _text_findings(reader: Reader, indexes: Sequence[SearchIndex]) -> list[Finding]:
@@ -272,6 +277,7 @@ def _text_findings(reader: Reader, indexes: Sequence[SearchIndex]) -> list[Findi
                 object="messages",
                 sentence=sentence,
                 facts={"rows": len(changed), "ids": sorted(changed)[:100]},
+                next_command=recover_command(reader.path),
             )
         )
     for index in indexes:
@@ -293,6 +299,8 @@ def _copies_agree(reader: Reader, names: Sequence[str], key: int) -> bool:
 
 def _trigger_findings(reader: Reader, index: SearchIndex) -> list[Finding]:
     """Triggers that keep the index up to date."""
+    if not is_of_messages(index):
+        return []
     missing = [trigger for trigger, state in index.triggers.items() if state == "missing"]
     idle = [trigger for trigger, state in index.triggers.items() if state == "noop"]
     found = []

@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from hermes_state.engine import ReadStore, WalState
 from lockowners import LockOwner, LockReport
-from maintenance.doctor.findings import Finding, Severity, command, copy_command
+from maintenance.doctor.findings import Finding, Severity, command, recover_command
 from maintenance.output.text import human_bytes, plural
 
 MAGICS = {0x377F0682: "<", 0x377F0683: ">"}
@@ -40,8 +41,8 @@ def wal_findings(store: ReadStore, owners: Callable[[], LockReport]) -> list[Fin
     found = [_size_finding(store, state, owners())]
     if store.recovered_frames:
         sentence = (
-            f"Nobody had the store open and {plural(store.recovered_frames, 'frame')} of the WAL "
-            f"{'was' if store.recovered_frames == 1 else 'were'} in use: its index was rebuilt, as after a crash."
+            f"Nobody had the store open, so this look built the index of the {plural(store.recovered_frames, 'frame')} "
+            "in its WAL anew, as every first open does."
         )
         found.append(_note("wal_index_rebuilt", store, sentence, {"frames": store.recovered_frames}))
     found.extend(end_findings(store, owners))
@@ -128,13 +129,15 @@ def end_findings(store: ReadStore, owners: Callable[[], LockReport]) -> list[Fin
     header = os.pread(wal, HEADER_BYTES, 0)
     order = _byte_order(header)
     if order is None:
-        if not _undisturbed(store, state, owners):
+        if not undisturbed(store, state, owners):
             return []
         sentence = (
             f"The header of the WAL is damaged, so SQLite ignores all {human_bytes(state.wal_bytes)} of it; committed "
             "rows may be in there. Copy both files before Hermes runs again."
         )
         return [_damage("wal_header_damaged", store, sentence, {"wal_bytes": state.wal_bytes})]
+    # By the header: the WAL index has no page size before the first commit, and then every frame would look damaged.
+    state = replace(state, page_size=int.from_bytes(header[8:12], "big"))
     salt = header[16:24]
     bad = _first_bad_frame(wal, state, salt, order)
     if bad is None:
@@ -142,14 +145,14 @@ def end_findings(store: ReadStore, owners: Callable[[], LockReport]) -> list[Fin
     behind, commits = _frames_from(wal, state, salt, bad + 1)
     if not commits:
         unfinished = bad - state.frames + _frames_from(wal, state, salt, bad, most=1)[0] + behind
-        if not unfinished or not _undisturbed(store, state, owners):
+        if not unfinished or not undisturbed(store, state, owners):
             return []
         sentence = (
             f"{plural(unfinished, 'frame')} at the end of the WAL {'belongs' if unfinished == 1 else 'belong'} to no "
             "complete commit; SQLite does not read them."
         )
         return [_note("wal_unfinished", store, sentence, {"frames": unfinished})]
-    if not _undisturbed(store, state, owners):
+    if not undisturbed(store, state, owners):
         return []
     sentence = (
         f"Frame {bad + 1:,} of the WAL is damaged, so SQLite stops before it; {plural(commits, 'commit')} in "
@@ -214,7 +217,7 @@ def _checksum(data: bytes, first: int, second: int, order: str) -> tuple[int, in
     return first, second
 
 
-def _undisturbed(store: ReadStore, before: WalState, owners: Callable[[], LockReport]) -> bool:
+def undisturbed(store: ReadStore, before: WalState, owners: Callable[[], LockReport]) -> bool:
     """No writer is at work now, and none finished since `before`."""
     if any(owner.lock in ("wal-writer", "recovery", "exclusive") for owner in owners().owners):
         return False
@@ -237,5 +240,5 @@ def _damage(code: str, store: ReadStore, sentence: str, facts: Mapping[str, obje
         object=f"{store.path}-wal",
         sentence=sentence,
         facts=facts,
-        next_command=copy_command(store.path),
+        next_command=recover_command(store.path),
     )

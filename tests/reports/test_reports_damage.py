@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +58,7 @@ def test_the_damaged_table_is_named_with_the_exact_number_of_rows_that_can_be_re
         "made now carries the same damage; stop Hermes and keep older backups."
     )
     assert [line for line in found if line.startswith("DAMAGE")] == found[:1]  # no index is blamed for it
-    assert last.startswith(f"Next: mkdir {path}.damaged-copy && cp -p {path} ")
+    assert last == f"Next: hermes-state sessions recover --source {path}"
 
 
 def test_rows_that_cannot_be_read_are_not_called_gone_and_the_index_that_has_their_text_is_kept(
@@ -123,22 +122,18 @@ def test_a_damaged_index_page_is_called_by_the_name_of_its_index_and_the_named_c
     backup.write_bytes(path.read_bytes())  # what the other doctor recommended: a copy of the damage
     code, found, last = doctor_lines(run_cli)
     assert (code, found[0]) == (
-        65,
+        3,
         f"DAMAGE   The index {index} of the table {table} is damaged (page {page}); the rows are in the table, "
         "not in it. SQLite refuses changes that touch it.",
     )
     assert [line for line in found if line.startswith("DAMAGE")] == found[:1]
-    export = f"hermes-state sessions export --db {path} {path}.export.jsonl"
-    if last == f"Next: {export}":
-        assert run_cli(*export.split()[1:]).exit_code == 0
-        assert len(Path(f"{path}.export.jsonl").read_text(encoding="utf-8").splitlines()) == 12
-    else:
-        # An export reads through this index, so the files are kept as they are before anything else.
-        assert index in ("idx_messages_session", "sqlite_autoindex_sessions_1")
-        assert last.startswith(f"Next: mkdir {path}.damaged-copy && cp -p {path}")
-        subprocess.run(last.removeprefix("Next: "), shell=True, check=True)
-        assert Path(f"{path}.damaged-copy", "state.db").read_bytes() == path.read_bytes()
-    assert run_cli("doctor", "--db", backup).exit_code == 65
+    assert last == f"Next: hermes-state sessions repair --db {path}"
+    done = run_cli(*last.split()[2:], "--yes")
+    assert (done.exit_code, done.stdout.splitlines()[:2]) == (
+        0, [f"Repaired {path}.", f"  {index}: made anew (index)."]
+    )
+    assert doctor_lines(run_cli, "--deep")[:2] == (0, [])
+    assert run_cli("doctor", "--db", backup).exit_code == 3
 
 
 # --- 22: a check-only run passed while quick_check failed --------------------------------------------------------
@@ -189,7 +184,7 @@ def test_no_run_of_the_doctor_calls_healthy_what_quick_check_rejects(
     assert quick_check(path) != "ok"
     for options in ([], ["--deep"], ["--sizes"]):
         done = run_cli("doctor", "--json", *options)
-        assert done.exit_code == done.json["exit_code"] == (3 if "search index" in what else 65), done.stdout
+        assert done.exit_code == done.json["exit_code"] == (3 if "index" in what else 65), done.stdout
         assert done.json["verdict"] in ("problems", "damaged")
     quick = run_cli("doctor", "--quick", "--json")
     assert quick.json["verdict"] != "healthy"
@@ -239,6 +234,6 @@ def test_each_kind_of_damage_of_a_search_index_is_found_and_the_named_command_he
     change(path, damage)
     code, found, last = doctor_lines(run_cli)
     assert (code, [line[9:] for line in found][:1]) == (3, [sentence])
-    assert last == f"Next: hermes-state sessions optimize-storage --db {path}"
-    assert run_cli("sessions", "optimize-storage", "--db", path).exit_code == 0
+    assert last == f"Next: hermes-state sessions repair --db {path}"
+    assert run_cli("sessions", "repair", "--yes", "--db", path).exit_code == 0
     assert doctor_lines(run_cli, "--deep") == (0, [], "Verdict: healthy.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,9 @@ def command(ctx: Context, *, to: str | None, back: bool, dry_run: bool, confirm:
     from maintenance.interop.adopt import flow
     from maintenance.interop.adopt.report import AdoptReport
 
-    target = None if to is None else Path(to).expanduser().absolute()
+    # Without `..` and links in the folder, as it is said in plans and documents; the name itself may be a link.
+    given = None if to is None else Path(to).expanduser()
+    target = None if given is None else Path(os.path.realpath(given.parent)) / given.name
     if back:
         return _back(ctx, target, dry_run=dry_run)
     plan = flow.make_plan(ctx, target)

@@ -18,7 +18,8 @@ FILE is an export of this program (jsonl), a state.db of hermes-agent or of this
 hermes-agent, or a transcript of Claude Code or Codex; a folder stands for the .jsonl files below it. Importing again
 adds only what is new, also after it was killed. A session is the same when its id and its start are; a message when
 its id in the file, or its content and time, are. An id or a title that something else has here gets a suffix, which is
-said.
+said. A line may have 64 MiB, or a sixteenth of the free memory; `sessions export --since-id 0` makes short
+ones.
 
 What changes on disk: sessions, messages and usage are added; nothing that is here changes but sessions that an earlier
 import left open. The files are only read.
@@ -49,10 +50,10 @@ Exit: 0 done, 1 refused or not all imported, 2 usage, 3 --verify found differenc
 @click.option("--source", "source_name", metavar="NAME", help="The source that new sessions get, instead of their own.")
 @click.option("--verify", is_flag=True, help="Read the files again afterwards and compare every message.")
 @click.option("--allow-partial", is_flag=True, help="Exit 0 although something could not be imported.")
-@click.option("--new", is_flag=True, help="Make the store if there is none.")
+@click.option("--new", is_flag=True, help="Make the store, and its folder, if there is none.")
 @click.option("--dry-run", is_flag=True, help="Say what would be imported and stop.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@store_options(must_exist=False)
+@store_options(must_exist=False, home_must_exist=False)
 def command(
     ctx: Context,
     *,

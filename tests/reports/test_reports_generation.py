@@ -15,7 +15,6 @@ import pytest
 
 from hermes_state.engine import NulRule, open_write
 from hermes_state.errors import GenerationLost
-from maintenance.doctor.explain import chat_text
 from tests.lockowners.holding import USER, as_user, needs_root
 from tests.maintenance.damage import examined, only, opened, overwrite_page
 from tests.reports.gateway import SUFFIXES, display_name, finish, identities, start
@@ -114,7 +113,7 @@ def test_who_chats_reads_one_plain_sentence_with_one_safe_next_step(store_copy: 
     with pytest.raises(GenerationLost) as guard, store.transaction() as tx:
         tx.execute("UPDATE sessions SET display_name = 'too late' WHERE rowid = 1")
     store.close()
-    assert chat_text(guard.value) == (
+    assert guard.value.facts["user_sentence"] == (
         "Hermes paused saving because another program replaced the files of its session store while it was running. "
         "What was saved is kept; please quit every Hermes program of this profile and start it again, and do not "
         "delete any file."

@@ -1,11 +1,8 @@
-"""Reports 31, 73 to 77, 81 to 85, 109, 216: what opening a store costs, and what its users share."""
+"""Reports 31, 73 to 77, 109, 216: what opening a store costs, and what its users share."""
 
 from __future__ import annotations
 
-import gc
 import os
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,6 @@ from hermes_state import open_store
 from hermes_state.clock import SystemClock
 from hermes_state.engine import open_read
 from hermes_state.errors import LockTimeout, SessionNotFound
-from hermes_state.store import Store
 from tests.maintenance.damage import examined
 from tests.support.children import Child, Children
 from tests.support.cli import RunCli
@@ -207,166 +203,3 @@ def test_a_lock_that_does_not_come_at_once_is_busy_and_never_damage(db: Path, ch
         holder.release("end")
         holder.finish()
         assert store.core.write(lambda tx: tx.execute("UPDATE sessions SET model = 'm'"), deadline_seconds=0.0) == 1
-
-
-# --- 81 to 85: descriptors ---------------------------------------------------------------------------------------
-
-
-def descriptors(db: Path) -> dict[str, int]:
-    """How many descriptors this process has on each file beside the store, and in all."""
-    gc.collect()  # what other tests left open is not what this one counts
-    counts = {"all": 0}
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            name = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:
-            continue  # that of the listing itself
-        counts["all"] += 1
-        if name.startswith(str(db.parent)):
-            counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
-def in_threads(count: int, work: Callable[[], object]) -> None:
-    """Run `work` in `count` threads, ten at a time; each of them ends."""
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as failure:
-            failures.append(failure)
-
-    for _ in range(count // 10):
-        threads = [threading.Thread(target=run) for _ in range(10)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert failures == []
-
-
-@pytest.fixture
-def chat(db: Path) -> Store:
-    """A store with 50 sessions, open for as long as the test wants it."""
-    store = open_store(path=db)
-    for number in range(50):
-        session = store.sessions.create(source="cli", title=f"chat {number}")
-        store.messages.append(session.id, role="user", content=f"hello {number}")
-    return store
-
-
-@pytest.mark.slow
-def test_three_hundred_threads_that_read_once_and_end_leave_no_descriptor(chat: Store, db: Path) -> None:
-    def read_once() -> None:
-        assert len(chat.sessions.list(limit=50)) == 50
-        assert len(chat.search("hello", limit=5)) == 5
-
-    in_threads(20, read_once)  # the pool is bounded; fill it
-    before = descriptors(db)
-    in_threads(300, read_once)
-    after = descriptors(db)
-    # Readers are opened when threads meet, so a run may have fewer than the most: one writer, four readers, the index.
-    assert max(after.values()) <= before["all"] + 3 * 4
-    assert after[str(db)] <= 1 + 4
-    chat.close()
-    assert set(descriptors(db)) == {"all"}
-
-
-@pytest.mark.slow
-def test_a_thousand_polls_leave_the_descriptors_as_they_were(chat: Store, db: Path) -> None:
-    position = chat.changes.position()
-    counts = []
-    for number in range(1000):
-        chat.sessions.list(limit=20)
-        if number % 10 == 0:
-            chat.sessions.count_by_source()
-            chat.changes.since(position)
-        if number in (20, 999):
-            counts.append(descriptors(db))
-    assert counts[0] == counts[1]
-    chat.close()
-
-
-@pytest.mark.slow
-def test_a_hundred_and_twenty_opens_of_an_hour_leave_no_descriptor(chat: Store, db: Path) -> None:
-    chat.close()
-    before = descriptors(db)
-    for number in range(120):
-        with open_store(path=db, read_only=number % 2 == 1) as store:
-            assert len(store.sessions.list(limit=3)) == 3
-            if number % 20 == 0:
-                store.search("hello", limit=1)
-    assert descriptors(db) == before
-    assert set(before) == {"all"}
-
-
-SATURATED = """
-import os, resource, sys
-from pathlib import Path
-from hermes_state import open_store
-
-folder = Path(sys.argv[1]).parent
-main = open_store(path=sys.argv[1])
-session = main.sessions.create(id="chat", source="telegram").id
-main.messages.append(session, role="user", content="before")
-with open_store(path=folder / "there.db"):
-    pass
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-filler = []
-while True:
-    try:
-        filler.append(os.open(os.devnull, os.O_RDONLY))
-    except OSError:
-        break
-said, opened = set(), 0
-for room in range(14):  # from none left, one more each time, until the open succeeds
-    try:
-        open_store(path=folder / sys.argv[2].format(room)).close()
-        opened += 1
-    except Exception as problem:
-        said.add(f"{type(problem).__name__} {problem.errno} {'(EMFILE: Too many open files)' in str(problem)} "
-                 f"{'ulimit -n' in getattr(problem, 'hint', '')}")
-    os.close(filler.pop())
-print(*sorted(said), sep="\\n")
-print(opened > 0)
-main.messages.append(session, role="user", content="while descriptors were short")
-print([message["content"] for message in main.messages.context(session)])
-print([name for name in os.listdir(folder) if name.endswith(".new")])
-main.close()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["there.db", "new {}.db"])
-def test_a_gateway_that_runs_out_of_descriptors_is_told_that_and_loses_nothing(
-    db: Path, child: Children, name: str
-) -> None:
-    assert child(SATURATED, db, name).finish().splitlines() == [
-        "CannotOpen 24 True True", "True", "['before', 'while descriptors were short']", "[]",
-    ]
-
-
-@pytest.mark.slow
-def test_the_doctor_counts_the_descriptors_of_a_holder_on_the_store(db: Path, child: Children, run_cli: RunCli) -> None:
-    holder = child(
-        """
-        import sys, gates
-        from hermes_state import open_store
-        with open_store(path=sys.argv[1]) as store:
-            store.sessions.list()
-            gates.reach("open")
-            gates.wait("end")
-        """,
-        db,
-    )
-    holder.wait_for("open")
-    told = run_cli("doctor", "--db", db, "--json").json
-    (found,) = [finding for finding in told["findings"] if finding["code"] == "holder"]
-    on_store = sum(
-        os.readlink(f"/proc/{holder.pid}/fd/{number}").startswith(str(db))
-        for number in os.listdir(f"/proc/{holder.pid}/fd")
-    )
-    assert f"{on_store} descriptors on the store" in found["sentence"]
-    holder.release("end")
-    holder.finish()

@@ -1,0 +1,135 @@
+"""Finding and replacing in a store of either dialect.
+
+Invariant: looking and replacing go through the same code, so a dry run counts what a run changes. Each portion is one
+transaction with secure_delete on, and a run that was killed goes on where it stopped. Ids that other rows point to are
+replaced wherever they stand, and a run that would leave a row pointing nowhere is undone.
+
+Not for: what remains outside of rows (see `traces`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hermes_state.errors import Corrupt, StateError
+from maintenance.dialects.native.shape import native_identity
+from maintenance.scrub import cells, native
+from maintenance.space.segments import fulltext_tables
+from maintenance.space.verify import foreign_key_problems
+
+if TYPE_CHECKING:
+    from hermes_state.clock import Clock
+    from hermes_state.engine import Reader, Store
+    from maintenance.scrub.patterns import Redactor
+
+# What these columns and tables say is this program's or hermes-agent's own vocabulary, or an identity.
+FIXED_COLUMNS = frozenset({
+    "role", "source", "state", "relation", "content_type", "codec", "action", "operation", "table_name", "kind",
+    "field", "store_id", "incarnation", "sha256", "schema_version", "title_source", "end_reason",
+})
+NATIVE_APART = frozenset({"store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames"})
+FOREIGN_APART = frozenset({"schema_version"})
+_CONSTRAINT = 19  # CHECK, UNIQUE, NOT NULL or a foreign key
+Advance = Callable[[int], None]
+
+
+def is_native(reader: Reader) -> bool:
+    """Whether the store is one of ours."""
+    return native_identity(reader) is not None
+
+
+def look(reader: Reader, redactor: Redactor, advance: Advance = lambda _rows: None) -> Counter[str]:
+    """Rows with secrets in them, by table. Changes nothing."""
+    found: Counter[str] = Counter()
+    ours = is_native(reader)
+    codec = cells.codec_of(reader)
+    for table in cells.tables_of(reader, NATIVE_APART if ours else FOREIGN_APART, FIXED_COLUMNS):
+        for portion in cells.search(reader, table, redactor, codec):
+            found[table.name] += len(portion)
+            advance(len(portion))
+    if ours:
+        for rows in native.messages(reader, redactor):
+            found["messages"] += len(rows)
+            advance(len(rows))
+        found["shared_texts"] += sum(1 for _text in native.texts(reader, redactor))
+        found["stream_frames"] += sum(1 for _text in native.streams(reader, redactor))
+    return +found
+
+
+def replace(store: Store, redactor: Redactor, clock: Clock, advance: Advance = lambda _rows: None) -> Counter[str]:
+    """Replace every secret; returns rows changed by table. Raises `Corrupt` when rows would point nowhere."""
+    changed: Counter[str] = Counter()
+    ours = is_native(store)
+    codec = cells.codec_of(store)
+    broken = foreign_key_problems(store)
+    for table in cells.tables_of(store, NATIVE_APART if ours else FOREIGN_APART, FIXED_COLUMNS):
+        # All portions first: a change may move a row in the order in which it is found.
+        portions = list(cells.search(store, table, redactor, codec))
+        for portion in portions:
+            changed[table.name] += _replace_portion(store, table, portion, ours=ours)
+            advance(len(portion))
+    if ours:
+        changed += _replace_native(store, redactor, clock, advance)
+    if foreign_key_problems(store) > broken:
+        raise Corrupt(
+            f"Rows of {store.path} point to rows that have another key now.",
+            hint=f"Run `hermes-state doctor --db {store.path}` and restore the backup made before.", path=store.path,
+        )
+    return +changed
+
+
+def _replace_portion(store: Store, table: cells.Table, portion: list[cells.Change], *, ours: bool) -> int:
+    """Replace a portion in one transaction; returns how many rows were changed.
+
+    A row whose new text the table's own rules refuse stays, and the look afterwards counts it as not gone.
+    """
+    try:
+        with store.transaction(durability="power") as tx:
+            with cells.unlocked(tx, table.name):
+                cells.replace(tx, table, portion)
+            if not ours:
+                _touch_index(tx, table, portion)
+    except StateError as error:
+        if error.sqlite_code != _CONSTRAINT:
+            raise
+        if len(portion) == 1:
+            return 0
+        return sum(_replace_portion(store, table, [change], ours=ours) for change in portion)
+    return len(portion)
+
+
+def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Advance) -> Counter[str]:
+    changed: Counter[str] = Counter()
+    for rows in native.messages(store, redactor):
+        with store.transaction(durability="power") as tx:
+            changed["messages"] += native.replace_messages(tx, rows, clock.now())
+        advance(len(rows))
+    for no, text in list(native.texts(store, redactor)):
+        with store.transaction(durability="power") as tx:
+            native.replace_text(tx, no, text)
+        changed["shared_texts"] += 1
+    for stream, field, part, last, text in list(native.streams(store, redactor)):
+        with store.transaction(durability="power") as tx:
+            native.replace_stream(tx, stream, field, part, last, text)
+        changed["stream_frames"] += 1
+    return changed
+
+
+def _touch_index(tx: Any, table: cells.Table, portion: list[cells.Change]) -> None:
+    """Have hermes-agent's trigger index a message again whose content is as it was: some fire for that column only."""
+    if table.name != "messages" or "content" not in table.columns:
+        return
+    for change in portion:
+        if "content" not in change.values:
+            tx.execute(f"UPDATE messages SET content = content WHERE {table.key[0]} = ?", change.key)
+
+
+def rebuild_indexes(store: Store) -> tuple[str, ...]:
+    """Build hermes-agent's own search indexes anew, so that no old term stays in them; returns their names."""
+    names = fulltext_tables(store)
+    for name in names:
+        with store.transaction(durability="power") as tx:
+            tx.execute(f'INSERT INTO "{name}" ("{name}") VALUES (\'rebuild\')')
+    return names

@@ -12,27 +12,15 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import click
 
-from hermes_state.clock import Clock, clock_from_environment
+from hermes_state.clock import clock_from_environment
 from maintenance.home import locate
+from maintenance.store_context import Context as Context
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What one run of a verb works with."""
-
-    home: Path  # the folder that holds the store; session files and exports are looked for beside it
-    profile: str | None  # the profile's name, None for the root's own store and for --db
-    db: Path  # the store's real path
-    json: bool  # whether the result is one JSON document
-    clock: Clock  # the only source of time
 
 
 _OPTIONS = (
@@ -58,20 +46,23 @@ def remember_options(ctx: click.Context, **said: Any) -> None:
 @overload
 def store_options(function: _Verb, /) -> _Verb: ...
 @overload
-def store_options(*, must_exist: bool) -> Callable[[_Verb], _Verb]: ...
+def store_options(*, must_exist: bool, home_must_exist: bool = ...) -> Callable[[_Verb], _Verb]: ...
 
 
-def store_options(function: _Verb | None = None, /, *, must_exist: bool = True) -> Any:
+def store_options(
+    function: _Verb | None = None, /, *, must_exist: bool = True, home_must_exist: bool = True
+) -> Any:
     """Give a verb --home, --profile, --db and --json, and its function a `Context` as first argument.
 
-    `must_exist=False` is for verbs that have something to say without a store.
+    `must_exist=False` is for verbs that have something to say without a store, `home_must_exist=False` for those that
+    make its folder.
     """
     if function is None:
-        return functools.partial(_decorate, must_exist=must_exist)
-    return _decorate(function, must_exist=must_exist)
+        return functools.partial(_decorate, must_exist=must_exist, home_must_exist=home_must_exist)
+    return _decorate(function, must_exist=must_exist, home_must_exist=home_must_exist)
 
 
-def _decorate(function: _Verb, *, must_exist: bool) -> Any:
+def _decorate(function: _Verb, *, must_exist: bool, home_must_exist: bool) -> Any:
     @functools.wraps(function)
     def run(
         *args: Any, home: str | None, profile: str | None, db: str | None, as_json: bool, **options: Any
@@ -82,7 +73,10 @@ def _decorate(function: _Verb, *, must_exist: bool) -> Any:
         elif db is None:
             home = home or before.get("home")
             profile = profile or before.get("profile")
-        place = locate(home=home, profile=profile, db=db, environ=os.environ, must_exist=must_exist)
+        place = locate(
+            home=home, profile=profile, db=db, environ=os.environ, must_exist=must_exist,
+            home_must_exist=home_must_exist,
+        )
         context = Context(
             home=place.home, profile=place.profile, db=place.db, json=as_json or bool(before.get("as_json")),
             clock=clock_from_environment(),

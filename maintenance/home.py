@@ -30,9 +30,13 @@ class Location(NamedTuple):
 
 
 def locate(
-    *, home: str | None, profile: str | None, db: str | None, environ: Mapping[str, str], must_exist: bool = True
+    *, home: str | None, profile: str | None, db: str | None, environ: Mapping[str, str], must_exist: bool = True,
+    home_must_exist: bool = True,
 ) -> Location:
-    """Resolve the options of a command to one store. With `must_exist=False` the store itself may be missing."""
+    """Resolve the options of a command to one store.
+
+    With `must_exist=False` the store itself may be missing, with `home_must_exist=False` the folder of --home as well.
+    """
     for option, value in (("--home", home), ("--profile", profile), ("--db", db)):
         if value is not None and (not value or "\0" in value):
             raise InvalidInput(f"{option} needs a value.", option=option)
@@ -43,13 +47,15 @@ def locate(
             raise InvalidInput("--db names a file and --home names a folder: give only one of them.", option="--db")
         path = _store(Path(db).expanduser(), must_exist=must_exist)
         return Location(path.parent, None, path)
-    folder, name = _folder(home, profile, environ)
+    folder, name = _folder(home, profile, environ, home_must_exist)
     return Location(folder, name, _store(folder / STORE_NAME, must_exist=must_exist))
 
 
-def _folder(home: str | None, profile: str | None, environ: Mapping[str, str]) -> tuple[Path, str | None]:
+def _folder(
+    home: str | None, profile: str | None, environ: Mapping[str, str], must_exist: bool
+) -> tuple[Path, str | None]:
     base = Path(home).expanduser() if home is not None else None
-    if base is not None and not base.is_dir():
+    if base is not None and not base.is_dir() and (must_exist or os.path.lexists(base)):
         kind = "is not a folder" if base.exists() else "does not exist"
         raise InvalidInput(f"--home {base} {kind}.", option="--home", path=base)
     return home_folder(home, profile, environ)

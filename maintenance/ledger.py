@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import LedgerDamaged
+from hermes_state.file_lock import BINARY, CLOSE_ON_EXEC, NO_LINK, lock_alone
 from maintenance.beside import share_like_store, sync_folder, why_no_file
-from maintenance.file_lock import BINARY, CLOSE_ON_EXEC, NO_LINK, lock_alone
 
 
 @dataclass(frozen=True, kw_only=True)

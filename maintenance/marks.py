@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import MarksDamaged
+from hermes_state.file_lock import CLOSE_ON_EXEC, lock_alone
 from maintenance.beside import share_like_store, sync_folder, why_no_file
-from maintenance.file_lock import CLOSE_ON_EXEC, lock_alone
 
 FORMAT = 1
 _MARKS = ("pinned", "archived")

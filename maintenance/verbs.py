@@ -46,11 +46,38 @@ VERBS: dict[str, Verb] = {
     "sessions rename": Verb(f"{_COMMANDS}.rename", Access.ONLINE, "Give a session another title."),
     "sessions pin": Verb(f"{_COMMANDS}.pin", Access.ONLINE, "Protect sessions from prune and archive."),
     "sessions unpin": Verb(f"{_COMMANDS}.unpin", Access.ONLINE, "Take that protection away."),
+    "sessions captures": Verb(
+        f"{_COMMANDS}.captures", Access.ONLINE, "Show what captures of a lost WAL hold; merge it."
+    ),
+    "sessions scrub": Verb(
+        f"{_COMMANDS}.scrub", Access.EXCLUSIVE, "Find secrets in a store and take them out for good."
+    ),
+    "sessions leftovers": Verb(
+        f"{_COMMANDS}.leftovers", Access.ONLINE, "List what lies beside a store; drop what is safe."
+    ),
+    "sessions replicate": Verb(
+        f"{_COMMANDS}.replicate", Access.ONLINE, "Copy a store to a replica with Litestream; drill it."
+    ),
+    "sessions spool": Verb(
+        f"{_COMMANDS}.spool", Access.ONLINE, "Show turns that wait beside a store; bring them in."
+    ),
     "sessions optimize": Verb(
         f"{_COMMANDS}.optimize", Access.EXCLUSIVE, "Merge the search indexes and return free pages when that pays."
     ),
     "sessions optimize-storage": Verb(
         f"{_COMMANDS}.optimize_storage", Access.EXCLUSIVE, "Convert the search indexes to the smaller layout."
+    ),
+    "sessions backup": Verb(
+        f"{_COMMANDS}.backup", Access.READ, "Make a verified copy of the store, encrypted if wished."
+    ),
+    "sessions restore": Verb(
+        f"{_COMMANDS}.restore", Access.EXCLUSIVE, "Put a backup in the store's place, or drill it."
+    ),
+    "sessions repair": Verb(
+        f"{_COMMANDS}.repair", Access.EXCLUSIVE, "Build damaged indexes and schema entries again from the rows."
+    ),
+    "sessions recover": Verb(
+        f"{_COMMANDS}.recover", Access.EXCLUSIVE, "Salvage what can be read of a damaged store into a new file."
     ),
     "doctor": Verb(f"{_COMMANDS}.doctor", Access.READ, "Check a store without changing it."),
     "locks": Verb(f"{_COMMANDS}.locks", Access.READ, "Name every process that holds or blocks a store."),

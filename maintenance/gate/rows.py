@@ -26,7 +26,7 @@ from hermes_state.errors import Refused
 from maintenance.verbs import VERBS, Access
 
 # Verbs that need the exclusive lock but can also do bounded work beside holders with `--online`.
-ALSO_ONLINE = frozenset({"sessions prune", "sessions delete", "sessions optimize"})
+ALSO_ONLINE = frozenset({"sessions prune", "sessions delete", "sessions optimize", "sessions scrub"})
 
 # Verbs that work beside holders on a native store unless `--offline` asks for the exclusive lock.
 NATIVE_ONLINE = frozenset({"sessions prune", "sessions delete", "sessions optimize"})

@@ -51,11 +51,17 @@ def sources_of(paths: Iterable[Path], wanted: Wanted, target: Path, clock: Clock
             if not inside:
                 raise NotFound(f"The folder {path} has no .jsonl file.", hint="Name a file.", path=path)
             # Transcripts of subagents come after the sessions that they work for.
+            before = len(found.sources)
             for one in sorted(inside, key=_subagent):
                 try:
                     found.sources.append(_source(one, wanted, target, clock))
                 except InvalidInput as error:
                     found.skipped[one] = error.message
+            if len(found.sources) == before:
+                raise InvalidInput(
+                    f"Nothing in the folder {path} can be imported. {found.skipped[inside[0]]}",
+                    hint="Name a file, or export again with --format jsonl.", path=path,
+                )
         else:
             found.sources.append(_source(path, wanted, target, clock))
     return found
@@ -78,6 +84,11 @@ def _source(path: Path, wanted: Wanted, target: Path, clock: Clock) -> Source:
     if _begins_as_array(path):
         raise InvalidInput(
             f"{path} is one JSON array, as `sessions export --format json` writes it; only JSON lines can be imported.",
+            hint="Export again with --format jsonl.", path=path,
+        )
+    if _is_manifest(path):
+        raise InvalidInput(
+            f"{path} is the list of a Markdown export, which is for reading and cannot be imported.",
             hint="Export again with --format jsonl.", path=path,
         )
     name = kind_of(path)
@@ -135,6 +146,11 @@ def _first_objects(path: Path) -> Iterator[dict[str, Any]]:
             return
         if line.value is not None:
             yield line.value
+
+
+def _is_manifest(path: Path) -> bool:
+    first = next(_first_objects(path), {})
+    return first.keys() == {"file", "session", "messages", "sha256"}
 
 
 def _begins_as_sqlite(path: Path) -> bool:

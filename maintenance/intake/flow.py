@@ -19,18 +19,19 @@ import click
 
 from hermes_state.engine.core import identity
 from maintenance.gate import preflight, reading
+from maintenance.intake.absent import AbsentStore
 from maintenance.intake.detect import Found, Wanted, sources_of
 from maintenance.intake.merge import Merger
 from maintenance.intake.model import Looked, Source
 from maintenance.intake.report import add_up, document, lines_of, show_problems
-from maintenance.intake.underway import Merged
+from maintenance.intake.underway import Merged, Planned
 from maintenance.output.documents import print_json
 from maintenance.output.progress import progress
 from maintenance.output.text import plural, safe_text
 from maintenance.plan import Plan, confirm
 
 if TYPE_CHECKING:
-    from hermes_state.store import Store
+    from hermes_state.engine.core import Core
     from maintenance.context import Context
 
 VERB = "sessions import"
@@ -66,23 +67,24 @@ def run(ctx: Context, wishes: Wishes) -> int:
         for path, reason in found.skipped.items():
             click.echo(safe_text(f"Skipped: {reason if str(path) in reason else f'{path}: {reason}'}"), err=True)
     looked = _look(sources)
-    if wishes.dry_run and make:
-        return _answer(ctx, wishes, found, looked, [_all_new(one) for one in looked])
-    with open_store(path=ctx.db, read_only=wishes.dry_run, clock=ctx.clock) as store:
-        planned = _merge(store, wishes, sources, looked, write=False, label="comparing")
+    planned = None
+    if make:  # nothing is made before somebody agreed, not even the store
+        planned = _merge(AbsentStore(ctx.db, ctx.clock), wishes, sources, looked, write=False, label="comparing")
         if wishes.dry_run:
             return _answer(ctx, wishes, found, looked, planned)
-        total = add_up(planned)
-        plan = _plan(ctx, sources, looked, planned)
-        # With nothing new there is nothing to ask; an import that was killed before its last step is still finished.
-        new = bool(total.messages_new or total.sessions_new)
-        if new and not confirm(plan, yes=wishes.yes, question="Import them?", quiet=ctx.json):
-            click.echo("Nothing was imported.", err=True)
+        if not _agreed(ctx, wishes, sources, looked, planned):
             return 1
-        merged = _merge(store, wishes, sources, looked, write=True, label="importing")
+    with open_store(path=ctx.db, read_only=wishes.dry_run, clock=ctx.clock) as store:
+        if planned is None:
+            planned = _merge(store.core, wishes, sources, looked, write=False, label="comparing")
+            if wishes.dry_run:
+                return _answer(ctx, wishes, found, looked, planned)
+            if not _agreed(ctx, wishes, sources, looked, planned):
+                return 1
+        merged = _merge(store.core, wishes, sources, looked, write=True, label="importing")
         compared = None
         if wishes.verify:
-            compared = _merge(store, wishes, sources, looked, write=False, label="verifying")
+            compared = _merge(store.core, wishes, sources, looked, write=False, label="verifying")
     return _answer(ctx, wishes, found, looked, merged, compared)
 
 
@@ -96,20 +98,32 @@ def _look(sources: Sequence[Source]) -> list[Looked]:
 
 
 def _merge(
-    store: Store, wishes: Wishes, sources: Sequence[Source], looked: Sequence[Looked], *, write: bool, label: str
+    core: Core | AbsentStore, wishes: Wishes, sources: Sequence[Source], looked: Sequence[Looked], *, write: bool,
+    label: str,
 ) -> list[Merged]:
     total = sum(one.tally.messages for one in looked)
+    planned: Planned = {}  # what the files before would bring: nothing of it is new in the next one
     with progress(total, f"{label} messages") as bar:
         return [
             Merger(
-                store.core, source, one, write=write, source_name=wishes.source_name, advance=bar.advance
+                core, source, one, write=write, source_name=wishes.source_name, advance=bar.advance, planned=planned
             ).run()
             for source, one in zip(sources, looked, strict=True)
         ]
 
 
-def _all_new(looked: Looked) -> Merged:
-    return Merged(sessions_new=len(looked.sessions), messages_new=looked.tally.messages)
+def _agreed(
+    ctx: Context, wishes: Wishes, sources: Sequence[Source], looked: Sequence[Looked], planned: Sequence[Merged]
+) -> bool:
+    """Whether to go on. With nothing new there is nothing to ask; an import that was killed before its last step is
+    still finished."""
+    total = add_up(planned)
+    plan = _plan(ctx, sources, looked, planned)
+    new = bool(total.messages_new or total.sessions_new)
+    if new and not confirm(plan, yes=wishes.yes, question="Import them?", quiet=ctx.json):
+        click.echo("Nothing was imported.", err=True)
+        return False
+    return True
 
 
 def _plan(ctx: Context, sources: Sequence[Source], looked: Sequence[Looked], planned: Sequence[Merged]) -> Plan:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.conversation import bodies
 from hermes_state.conversation.fields import Encoded, encode, to_json
 from hermes_state.conversation.row_check import Raw, check_of, named_texts, raw_bytes
+from hermes_state.errors import Corrupt
 from maintenance.intake.model import IncomingMessage
 
 if TYPE_CHECKING:
@@ -55,6 +57,11 @@ class Known:
         known = cls(namespace)
         after = 0
         while rows := reader.rows(_ROWS, (session_no, after, _AT_ONCE)):
+            if int(rows[-1][3]) <= after:  # a damaged tree: to go on from here would be to go round for ever
+                raise Corrupt(
+                    f"The messages of {reader.path} are not in their order: the database file is damaged.",
+                    hint=f"Run `hermes-state doctor --db {reader.path}`.", path=reader.path, search_index=False,
+                )
             for row, raw in zip(rows, bodies.read_contents(reader, [row[:3] for row in rows]), strict=True):
                 after = int(row[3])
                 print_ = _stored_print(row, raw)
@@ -64,6 +71,15 @@ class Known:
                 if key is None or not key.startswith(namespace):
                     known._loose[print_].append(after)
         return known
+
+    def expect(self, planned: Iterable[tuple[str, int]]) -> None:
+        """Messages that other files would bring before, by key and content hash."""
+        for number, (key, print_) in enumerate(planned, 1):
+            if key in self._keys:
+                continue
+            self._keys[key] = (print_, -number)
+            if not key.startswith(self._namespace):
+                self._loose[print_].append(-number)
 
     def match(self, message: Encoded, fingerprint: int) -> Match:
         """What this message is. One row here is the match of one message only."""

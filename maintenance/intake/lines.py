@@ -1,8 +1,9 @@
 """Lines of a file that another program may still be writing, parsed as JSON objects that a store can hold.
 
-Invariant: memory is bounded by one line of at most `LINE_BYTES`; a line is taken or named by its number, and a last
-line without its end is "unfinished" unless it is whole JSON. What JSON can say and a store cannot (lone surrogates,
-infinite numbers) is replaced here, in one place: U+FFFD, and the name of the number as text.
+Invariant: memory is bounded by one line, and no line is read that this machine has no room for; a line is taken or
+named by its number, and a last line without its end is "unfinished" unless it is whole JSON. What JSON can say and a
+store cannot (lone surrogates, infinite numbers) is replaced here, in one place: U+FFFD, and the name of the number as
+text.
 
 Not for: what a line means. Reading the file at once was rejected: transcripts of 1 GB exist.
 """
@@ -17,11 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# A longer line is refused: parsed, it would take about five times as much memory.
-LINE_BYTES = 256 * 1024 * 1024
+from maintenance.space.disk import free_memory
+
+# A line of this length is always read. A longer one takes, with what is made of it, about seven times as much memory
+# (measured with one message of 200 MB: 1.4 GB), so it may have a sixteenth of what is free: an export of ours writes a
+# session in a line. `sessions export --since-id 0` writes a line a message.
+LINE_BYTES = 64 * 1024 * 1024
+LINE_SHARE = 16
 # JSON nested deeper than this is refused: whoever reads it back recursively has 1000 levels in Python and in SQLite.
 NESTING = 200
 _LONE = re.compile(r"[\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\u[dD]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +41,14 @@ class Line:
     unfinished: bool = False  # the last line, without its end, and not whole
 
 
-def read_lines(path: Path, *, end: int | None = None, limit: int = LINE_BYTES) -> Iterator[Line]:
-    """The lines of `path`, up to the byte offset `end`."""
+def longest_line(free_memory: int | None) -> int:
+    """Bytes that a line may have on a machine with so many bytes of free memory; None: nobody knows how many."""
+    return max(LINE_BYTES, (free_memory or 0) // LINE_SHARE)
+
+
+def read_lines(path: Path, *, end: int | None = None, limit: int | None = None) -> Iterator[Line]:
+    """The lines of `path`, up to the byte offset `end`. `limit`: bytes that a line may have, by default what fits."""
+    limit = longest_line(free_memory()) if limit is None else limit
     with path.open("rb") as content:
         number = at = 0
         while end is None or at < end:
@@ -47,7 +60,8 @@ def read_lines(path: Path, *, end: int | None = None, limit: int = LINE_BYTES) -
             at += len(raw)
             if len(raw) > limit:
                 at += _skip_rest(content)
-                yield Line(number=number, value=None, reason=f"is longer than {limit} bytes")
+                reason = f"is longer than {limit:,} bytes, the longest line that there is memory for"
+                yield Line(number=number, value=None, reason=reason)
                 continue
             yield _parsed(number, raw)
 
@@ -88,7 +102,7 @@ def parse_object(raw: bytes | str) -> tuple[dict[str, Any] | None, str]:
     if text.count("[") + text.count("{") > NESTING and _depth(value) > NESTING:
         return None, "is nested too deeply"
     # A surrogate can only come from an escape: UTF-8 has none.
-    return (scrub(value) if "\\ud" in text.lower() else value), ""
+    return (scrub(value) if _ESCAPED.search(text) else value), ""
 
 
 def scrub(value: Any) -> Any:

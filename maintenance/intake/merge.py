@@ -24,11 +24,12 @@ from maintenance.intake import target as targets
 from maintenance.intake.known import Known, Match, encoded, fingerprint_of
 from maintenance.intake.model import Hide, IncomingMessage, IncomingSession, Looked, Source
 from maintenance.intake.target import Target
-from maintenance.intake.underway import Merged, Row, Underway, hidden_by, share_of
+from maintenance.intake.underway import Merged, Planned, Row, Underway, hidden_by, share_of
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
     from hermes_state.engine.core import Core
+    from maintenance.intake.absent import AbsentStore
 
 BATCH_ROWS = 200
 BATCH_BYTES = 1_000_000
@@ -40,10 +41,12 @@ class Merger:
     """One source into one store. `write=False` only counts."""
 
     def __init__(
-        self, core: Core, source: Source, looked: Looked, *, write: bool, source_name: str | None = None,
-        advance: Callable[[int], None] = lambda messages: None,
+        self, core: Core | AbsentStore, source: Source, looked: Looked, *, write: bool, source_name: str | None = None,
+        advance: Callable[[int], None] = lambda messages: None, planned: Planned | None = None,
     ) -> None:
+        """`planned`: without `write`, what the sources before would bring; what this one would is added to it."""
         self._core = core
+        self._planned: Planned = {} if planned is None or write else planned
         self._source = source
         self._looked = looked
         self._write = write
@@ -109,6 +112,7 @@ class Merger:
             if session.target.no is not None and not session.target.created:
                 with self._core.reader() as reader, reader.snapshot():
                     session.known = Known.read(reader, session.target.no, self._looked.namespace)
+            session.known.expect(self._planned.get(_identity(session.incoming), ()))
         return session.known
 
     # --- sessions ----------------------------------------------------------------------------------------------
@@ -168,8 +172,10 @@ class Merger:
         if why:
             merged.sessions_refused += 1
             merged.refuse(0, f"session {session.id}: {why}")
-        elif target.no is None or target.created:
+        elif (target.no is None or target.created) and _identity(session) not in self._planned:
             merged.sessions_new += 1
+            if not self._write:
+                self._planned[_identity(session)] = []
         else:
             merged.sessions_known += 1
         if target.renamed and not why:
@@ -231,6 +237,7 @@ class Merger:
         if not self._write:
             merged.messages_new += 1
             known.add(found.key, print_, -1)
+            self._planned.setdefault(_identity(session.incoming), []).append((found.key, print_))
             return
         if found.diverged:
             new = encoded(replace(message, key=found.key), message.at)
@@ -282,3 +289,8 @@ class Merger:
             tx.execute(INSERT, end.row(row.message, content, body_no))
             added.append((end.seq, True))
         return added
+
+
+def _identity(session: IncomingSession) -> tuple[str, float]:
+    """What makes a session the same in two files."""
+    return session.id, session.started_at

@@ -94,6 +94,7 @@ class Hide:
     at: float  # epoch seconds UTC
     number: int = 0  # the source's number of the edit, where edits are rows of their own; 0 where they are not
     first_position: int = 1  # below 1: it begins that far back in what a branch shares with its parent
+    last_position: int = 0  # where it ends there, when it hides no message of the branch itself
 
 
 # A session comes as an event where its facts are too large to keep for all sessions at once.

@@ -21,6 +21,7 @@ from maintenance.intake.columns import NAMESPACE, RELATIONS, hidden_of, message_
 from maintenance.intake.lines import Line, read_lines
 from maintenance.intake.model import Event, Hide, IncomingSession, Looked, SourceName, Tally
 from maintenance.lineage import Forest, Kind
+from maintenance.output.text import plural
 
 FEED = "hermes-state/messages"
 FEED_VERSION = 1
@@ -234,7 +235,8 @@ def _whole(reader: RecordReader, line: Line) -> Iterator[Event]:
         return
     bad = sum(not isinstance(message, dict) for message in messages)
     if bad:
-        reader.tally.refuse(line.number, f"has {bad} messages that are no JSON objects")
+        what = "is no JSON object" if bad == 1 else "are no JSON objects"
+        reader.tally.refuse(line.number, f"has {plural(bad, 'message')} that {what}")
     else:
         reader.tally.messages_from += 1
     for message in messages:
@@ -257,7 +259,7 @@ def _hide(key: str, edit: Mapping[str, Any], numbers: list[tuple[int, str]]) -> 
     return Hide(
         session_id=key, kind=action, first_key=inside[0] if inside else "", last_key=inside[-1] if inside else "",
         at=float(made) if isinstance(made, (int, float)) and 0 <= made < LATEST_TIME else 0.0,
-        number=number if isinstance(number, int) else 0, first_position=min(first, 1),
+        number=number if isinstance(number, int) else 0, first_position=min(first, 1), last_position=min(last, 0),
     )
 
 

@@ -43,15 +43,19 @@ def lines_of(sources: Sequence[Source], looked: Sequence[Looked], merged: Sequen
 
 def _notes(tally: Tally, done: Merged) -> Iterator[str]:
     if tally.kept:
-        yield f"{plural(tally.kept, 'line')} that are no message are kept with the message after them"
+        are = "is" if tally.kept == 1 else "are"
+        it = "it" if tally.kept == 1 else "them"
+        yield f"{plural(tally.kept, 'line')} that {are} no message {are} kept with the message after {it}"
     for kind, count in tally.left_out.most_common():
         yield f"{plural(count, 'line')} left out: {kind}"
     if tally.repeated:
-        yield f"{plural(tally.repeated, 'line')} are in the file twice"
+        yield f"{plural(tally.repeated, 'line')} {'is' if tally.repeated == 1 else 'are'} in the file twice"
     if tally.unfinished:
         yield "the last line is not finished; import again when it is"
     if done.messages_diverged:
-        yield f"{plural(done.messages_diverged, 'message')} differ from what is here under their key; both are kept"
+        one = done.messages_diverged == 1
+        differ, whose = ("differs", "its") if one else ("differ", "their")
+        yield f"{plural(done.messages_diverged, 'message')} {differ} from what is here under {whose} key; both are kept"
     for here, theirs in ((there, own) for own, there in done.renamed.items()):
         yield f"session {theirs} is called {here} here"
     for session, title in done.titles_changed.items():
@@ -97,4 +101,4 @@ def show_problems(
             click.echo(safe_text(f"Not imported: {where} {problem.reason}"), err=True)
         more = one.tally.refused - len(one.tally.problems)
         if more > 0:
-            click.echo(f"Not imported: {more} further lines ({PROBLEMS_KEPT} are named).", err=True)
+            click.echo(f"Not imported: {plural(more, 'further line')} ({PROBLEMS_KEPT} are named).", err=True)

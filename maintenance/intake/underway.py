@@ -35,6 +35,10 @@ class Merged:
             self.problems.append(Problem(line=line, reason=reason))
 
 
+# What a plan would bring so far, by id and start of the session: key and content hash of each new message.
+Planned = dict[tuple[str, float], list[tuple[str, int]]]
+
+
 @dataclass(kw_only=True)
 class Row:
     """A message that waits for its transaction."""
@@ -79,7 +83,7 @@ def hidden_by(hide: Hide, known: Known) -> Hidden | None:
     """An edit by the numbers of the session here, as far as its messages are here."""
     first, last = known.seq_of(hide.first_key), known.seq_of(hide.last_key)
     if hide.first_position < 1:
-        first, last = hide.first_position, 0 if last is None else last
+        first, last = hide.first_position, hide.last_position if last is None else last
     if first is None or last is None or first > last:
         return None
     return Hidden(action=hide.kind, first=first, last=last, at=hide.at, number=hide.number)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.engine.create import publish
 from hermes_state.engine.files import foreign_store
+from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Refused
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
@@ -78,7 +79,7 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         require_room(rooms([need]), what=f"Making {target}")
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
-            places.forget_sidecars(working)
+            drop_sidecars(working)
             places.sync(working)
             if not publish(working, target):
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)

@@ -67,6 +67,7 @@ def write_state_db(reader: Reader, working: Path, clock: Clock) -> Written:
         written = _rows(reader, store, document, tables)
         _run(store, [sql for kind in ("index", "view", "trigger") for sql in _statements(document, kind)])
         _finish(store, document)
+        store.copy_back()
     _verify(reader, working, tables)
     return written
 

@@ -15,7 +15,7 @@ from hermes_state.clock import Clock
 from maintenance.dialects.base import MessageRow
 from maintenance.dialects.readable import preview_of, readable_text
 from maintenance.output.tables import Column, print_facts, print_table
-from maintenance.output.text import human_bytes, human_time, rfc3339, safe_text
+from maintenance.output.text import human_bytes, human_time, plural, rfc3339, safe_text
 from maintenance.reading.session_page import SessionPage
 
 LINE_WIDTH = 100
@@ -178,7 +178,7 @@ def _facts(page: SessionPage, clock: Clock) -> list[tuple[str, Any]]:
         ("started", human_time(facts.started_at, clock) if facts.started_at is not None else "?"),
         ("ended", ended),
         ("last active", human_time(facts.last_activity_at, clock) if facts.last_activity_at is not None else "?"),
-        ("messages", f"{page.message_rows} rows ({roles or 'none'}), counter {facts.message_count}"),
+        ("messages", f"{plural(page.message_rows, 'row')} ({roles or 'none'}), counter {facts.message_count}"),
         ("text", human_bytes(page.message_bytes)),
         ("tokens", f"{row.input_tokens} in, {row.output_tokens} out, {row.tool_call_count} tool calls{cost}"),
         ("workspace", row.workspace),

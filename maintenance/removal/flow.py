@@ -205,7 +205,7 @@ def _outcome_lines(ctx: Context, choice: Choice, manner: Manner, report: SweepRe
         lines.append(f"Closed {plural(report.settled.runs, 'interrupted run')} in the ledger.")
     if manner.sweeps and report.decision is not None and report.sizes is not None:
         before, after = choice.sizes, report.sizes
-        lines.append(f"Free pages {'returned' if report.decision.runs else 'kept'}: {report.decision.reason}.")
+        lines.append(report.decision.line())
         if choice.dialect.is_native and manner.online:
             lines.append(
                 f"File: {human_bytes(before.file_bytes)} before, {human_bytes(after.file_bytes)} after; the WAL "

@@ -88,11 +88,15 @@ def fits_in_memory(wanted: int, *, proc_root: Path = Path("/proc"), cgroup_root:
     """Whether a temporary copy of `wanted` bytes may stay in memory. False where the system does not say."""
     if wanted > _MEMORY_LIMIT_BYTES:
         return False
+    available = free_memory(proc_root=proc_root, cgroup_root=cgroup_root)
+    return available is not None and wanted * 4 <= available
+
+
+def free_memory(*, proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes of memory that this process may still take, None where the system does not say."""
     available = _memory_available(proc_root)
-    if available is None:
-        return False
     limit = _cgroup_room(cgroup_root)
-    return wanted * 4 <= (available if limit is None else min(available, limit))
+    return available if limit is None or available is None else min(available, limit)
 
 
 def _memory_available(proc_root: Path) -> int | None:

@@ -155,7 +155,7 @@ class NativeReport:
             lines.append(f"Dropped {' and '.join(dropped)}.")
         if self.housekeeping.left_behind:
             lines.append("Removed the rows that an interrupted deletion had left; nobody could see them any more.")
-        lines.append(f"Free pages {'returned' if self.decision.runs else 'kept'}: {self.decision.reason}.")
+        lines.append(self.decision.line())
         if self.rewritten:
             lines.append("The file was rewritten, alone on it.")
         checks = self.before.seconds + self.after.seconds

@@ -149,9 +149,12 @@ class OptimizeReport:
         if self.plan.litestream.found and after.wal_bytes and self.mode == "exclusive":
             lines.append(WAL_KEPT)
         lines.extend(_merged_line(merged) for merged in self.merged)
-        lines.append(f"Free pages {'returned' if self.decision.runs else 'kept'}: {self.decision.reason}.")
+        lines.append(self.decision.line())
         if self.copy is not None:
-            lines.append(f"The copy was compared row by row: {self.copy.rows} rows in {self.copy.tables} tables.")
+            lines.append(
+                f"The copy was compared row by row: {plural(self.copy.rows, 'row')} in "
+                f"{plural(self.copy.tables, 'table')}."
+            )
         checks = self.times.checks_before + self.times.checks_after
         lines.append(f"Checks: {self._checks_line()} ({checks:.1f} s, without the lock).")
         return tuple(lines)

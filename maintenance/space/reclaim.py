@@ -59,6 +59,12 @@ class Decision:
     # The reason in words, with the figures.
     reason: str
 
+    def line(self) -> str:
+        """The sentence of a report."""
+        if not self.free_bytes:
+            return f"Free pages: none; {self.reason}."
+        return f"Free pages {'returned' if self.runs else 'kept'}: {self.reason}."
+
     def document(self) -> dict[str, object]:
         """The fields of `--json`."""
         return {
@@ -76,7 +82,8 @@ def decide(found: Sizes, policy: Policy, above_percent: float) -> Decision:
     if policy == "never":
         runs, reason = False, f"{figures}; not returned, as asked with --reclaim never"
     elif policy == "always":
-        runs, reason = True, f"{figures}; returned, as asked with --reclaim always"
+        done = "returned" if found.free_pages else "rewritten all the same"
+        runs, reason = True, f"{figures}; {done}, as asked with --reclaim always"
     elif share > above_percent:
         runs, reason = True, f"{figures}, above the threshold of {above_percent:g} %"
     else:
@@ -93,7 +100,7 @@ def decide_online(found: Sizes, policy: Policy, auto_vacuum: int) -> Decision:
         runs=runs,
         free_bytes=found.free_bytes,
         free_share=found.free_share,
-        reason="returned in small steps beside other processes"
+        reason=("in small steps, beside other processes" if found.free_pages else "nothing to return")
         if runs
         else "the file has no incremental vacuum, so its free pages wait for new rows or for a rewrite with nobody "
         "else on it",

@@ -20,6 +20,7 @@ from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt, StateError
 from maintenance.gate import reading
 from maintenance.output.progress import Progress, progress
+from maintenance.output.text import plural
 from maintenance.quoting import quoted
 from maintenance.space.segments import fulltext_tables
 from maintenance.space.sizes import SHADOWS, TRASH_PREFIX, is_fulltext, pragma, wal_of
@@ -109,13 +110,10 @@ def index_problems(ctx: Context, bar: Progress | None = None) -> dict[str, str]:
 
 def index_problem(reader: Reader, name: str) -> str:
     """What the check of one index says; empty means sound."""
-    try:
-        found = reader.rows(f"PRAGMA quick_check({quoted(name)})")
-    except StateError as error:
-        if error.retryable:
-            raise
-        return str(error)
-    return "; ".join(str(text) for (text,) in found if text != "ok")
+    # Imported here: the checks of pages need none of it.
+    from maintenance.doctor.search import check_index
+
+    return check_index(reader, name).said
 
 
 def foreign_key_problems(reader: Reader) -> int:
@@ -179,7 +177,7 @@ def require_same_counts(path: Path, before: dict[str, int], after: dict[str, int
 def require_sound(path: Path, verdict: Verdict, *, when: str) -> None:
     """Raise when the page check found damage."""
     if verdict.pages:
-        more = f" ({len(verdict.pages)} findings)" if len(verdict.pages) > 1 else ""
+        more = f" ({plural(len(verdict.pages), 'finding')})" if len(verdict.pages) > 1 else ""
         raise Corrupt(
             f"{path} is damaged, found {when}: {verdict.pages[0]}{more}.",
             hint=f"Rewriting a damaged file can lose rows. Run `hermes-state doctor --db {path}` first.",

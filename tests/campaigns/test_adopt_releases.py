@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from hermes_state.engine import open_read
+from hermes_state.store import open_store
 from maintenance.dialects.detect import dialect_of
 from maintenance.interop import to_hermes_agent
 from maintenance.interop.give_back import give_back
 from maintenance.interop.tripwire import tripwire_problem
+from maintenance.space.verify import check
 from tests.maintenance.adopting import adopt_in_place, adopt_to, query
 from tests.support import peers
 from tests.support.space import context
@@ -250,3 +252,34 @@ def test_a_file_of_hermes_agent_with_an_index_of_that_name_is_only_stopped_not_h
     change(db, "DROP INDEX schema_version")
     done = run(peer, db.parent, OPEN, db)
     assert (done.returncode, done.stdout.split()[-1:]) == (0, ["opened"]), done.stderr
+
+
+def everything(db: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table, and every entry of the schema."""
+    names = [str(name) for (name,) in query(db, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    found = {name: sorted(query(db, f'SELECT * FROM "{name}"'), key=repr) for name in names}
+    found["the schema"] = sorted(query(db, "SELECT type, name, tbl_name, sql FROM sqlite_schema"), key=repr)
+    return found
+
+
+@pytest.mark.parametrize("version", peers.VERSIONS)
+def test_no_repair_of_a_release_harms_a_native_store(version: str, store_copy: StoreCopy) -> None:
+    """Its doctor takes the store for a damaged file of its own, and writes to it; rows and identity stay."""
+    peer = need(version)
+    db = store_copy("0.19.0")
+    adopt_in_place(db)
+    assert query(db, "PRAGMA wal_checkpoint(TRUNCATE)") == [(0, 0, 0)]
+    before, bytes_before = everything(db), db.read_bytes()
+    peer.cli("doctor", home=db.parent)
+    assert db.read_bytes() == bytes_before
+    for words in (("doctor", "--fix"), ("sessions", "repair")):
+        peer.cli(*words, home=db.parent)
+        assert everything(db) == before
+        assert query(db, "PRAGMA integrity_check") == [("ok",)]
+    with open_read(db) as store:
+        assert tripwire_problem(store) == ""
+    verdict, _stamp = check(context(db), quick=False)
+    assert (verdict.pages, verdict.indexes) == ((), {})
+    with open_store(path=db) as opened:
+        [newest] = opened.sessions.list(limit=1)
+        assert opened.messages.append(newest.id, role="user", content="still ours") > 0

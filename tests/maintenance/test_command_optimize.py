@@ -165,7 +165,7 @@ def test_force_beside_a_holder_plans_and_reports_what_it_does(
     assert lines[2:5] == [
         "messages_fts: not merged, because other processes have the store open.",
         "messages_fts_trigram: not merged, because other processes have the store open.",
-        f"Free pages returned: {reason}.",
+        f"Free pages: none; {reason}.",
     ]
 
 

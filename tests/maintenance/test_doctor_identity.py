@@ -41,7 +41,7 @@ def test_a_zeroed_header_is_told_apart_from_a_file_that_never_was_a_database(sto
         "the rows."
     )
     assert found.exit_code == 65
-    assert found.next_command == f"mkdir {path}.damaged-copy && cp -p {path} {path}.damaged-copy/"
+    assert found.next_command == f"hermes-state sessions recover --source {path}"
 
 
 def test_a_text_file_is_not_a_database(tmp_path: Path) -> None:
@@ -59,7 +59,8 @@ def test_a_file_cut_short_says_how_much_is_missing(store_copy: StoreCopy) -> Non
     os.truncate(path, 700_000)
     found = examined(path)
     assert only(found, "file_cut").sentence == (
-        f"The file was cut: it has 700,000 bytes and its header counts {size:,}, so its schema cannot be used."
+        f"The file was cut: it has 700,000 bytes and its header counts {size:,}. SQLite refuses it; what stands before "
+        "the cut can be read."
     )
     assert found.exit_code == 65
 

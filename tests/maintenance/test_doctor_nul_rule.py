@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hermes_state.engine import NulRule, open_read
 from maintenance.doctor.fulltext import fulltext_indexes
-from maintenance.doctor.nul_rule import Evidence, evidence_of, index_rule_of
+from maintenance.doctor.nul_rule import Evidence, evidence_of, rule_of_store
 from tests.maintenance.damage import change
 from tests.maintenance.external_layout import convert
 from tests.support.stores import StoreCopy
+
+
+def index_rule_of(path: Path) -> NulRule:
+    with open_read(path) as reader, reader.snapshot():
+        return rule_of_store(reader)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,7 @@ def test_a_zeroed_index_page_names_the_index_and_its_table(store_copy: StoreCopy
         "not in it. SQLite refuses changes that touch it."
     )
     assert damage.object == "idx_sessions_source"
-    assert found.exit_code == 65
-    assert found.next_command == f"hermes-state sessions export --db {path} {path}.export.jsonl"
+    assert (found.exit_code, found.next_command) == (3, f"hermes-state sessions repair --db {path}")
 
 
 def test_overwritten_cells_of_the_last_message_page_name_the_table_and_count_what_is_readable(
@@ -63,7 +62,7 @@ def test_overwritten_cells_of_the_last_message_page_name_the_table_and_count_wha
     )
     assert (damage.facts["rows_listed"], damage.facts["rows_readable"]) == (182, 178)
     assert (damage.object, found.exit_code) == ("messages", 65)
-    assert found.next_command.startswith(f"mkdir {path}.damaged-copy && cp -p {path} ")
+    assert found.next_command == f"hermes-state sessions recover --source {path}"
 
 
 def test_overwritten_content_in_a_whole_page_is_found_as_a_missing_value(store_copy: StoreCopy) -> None:
@@ -125,11 +124,13 @@ def test_a_damaged_list_of_free_pages_is_not_blamed_on_a_table(store_copy: Store
     connection.close()
     overwrite(path, (trunk - 1) * PAGE, b"\xff" * 64)
     found = examined(path)
-    damage = only(found, "page_list_damaged")
+    damage = only(found, "freelist_damaged")
     assert damage.sentence == (
-        "Every table and index is whole by itself, but the list of free pages or the use of pages is not."
+        f"The freelist is damaged (page {trunk}); every table and index is whole by itself. SQLite may refuse changes, "
+        "or write over pages that are in use."
     )
-    assert found.exit_code == 65
+    assert (damage.object, found.exit_code) == ("freelist", 3)
+    assert found.next_command == f"hermes-state sessions repair --db {path}"
 
 
 def test_damage_of_two_objects_is_reported_for_both_in_one_run(store_copy: StoreCopy) -> None:
@@ -157,9 +158,9 @@ def test_an_index_entry_that_contradicts_its_row_is_found_by_the_deep_run(store_
     assert examined(path).exit_code == 0
     found = examined(path, deep=True)
     assert only(found, "index_content_differs").sentence == (
-        "An index of the table sessions disagrees with its rows, although all pages are whole."
+        "The index idx_sessions_source of the table sessions disagrees with its rows, although all pages are whole."
     )
-    assert found.exit_code == 65
+    assert found.exit_code == 3
 
 
 def test_the_quick_run_says_what_it_left_out(store_copy: StoreCopy) -> None:

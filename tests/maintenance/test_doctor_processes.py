@@ -94,9 +94,9 @@ def test_an_unlimited_or_unreadable_limit_is_not_tight(proc_root: Path) -> None:
 def test_a_holder_close_to_its_limit_is_a_problem_in_one_sentence(proc_root: Path) -> None:
     (finding,) = holder_findings(a_scan(a_holder()), proc_root=proc_root)
     assert finding.sentence == (
-        "PID 77 (hermes gateway run) of me has the store open: gateway, 3 descriptors on the store, SQLite from "
-        "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6, version unknown. It uses 10 of 12 descriptors: I/O errors may "
-        "be that."
+        "PID 77 (hermes gateway run) of me has the store open: gateway, 3 descriptors on the store, SQLite "
+        "of unknown version from /usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6. It uses 10 of 12 descriptors: I/O "
+        "errors may be that."
     )
     assert (finding.code, finding.severity) == ("descriptors_running_out", Severity.WARNING)
 
@@ -109,8 +109,8 @@ def test_a_holder_is_said_with_the_time_since_when_it_runs(proc_root: Path, fake
     assert since == rfc3339(started_at(1, proc_root=proc_root))
     assert finding.sentence == (
         f"PID 77 (hermes gateway run) of me has the store open: gateway, running since "
-        f"{human_time(started_at(1, proc_root=proc_root), fake_clock)}, 3 descriptors on the store, SQLite from "
-        "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6, version unknown."
+        f"{human_time(started_at(1, proc_root=proc_root), fake_clock)}, 3 descriptors on the store, SQLite of "
+        "unknown version from /usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6."
     )
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_state.errors import GenerationLost
 from maintenance.doctor.examine import Examination, with_met_damage
-from maintenance.doctor.explain import chat_text, operator_lines
 from maintenance.doctor.findings import Finding, Severity, exit_code, next_command
 from maintenance.doctor.report import document, lines
 from tests.maintenance.damage import change, examined, leaves, only, overwrite_page
@@ -20,7 +18,7 @@ from tests.support.stores import StoreCopy
 
 def a_finding(severity: Severity, *, derived: bool = False, name: str = "thing", command: str = "") -> Finding:
     return Finding(
-        code="found",
+        code="search_index_damaged" if derived else "found",
         severity=severity,
         object=name,
         sentence=f"Something about {name}.",
@@ -108,26 +106,6 @@ def test_sizes_are_given_by_table_and_search_index(store_copy: StoreCopy) -> Non
     assert sum(item.share for item in found.objects) == pytest.approx(1.0)
 
 
-def test_a_lost_generation_is_told_in_two_layers() -> None:
-    problem = GenerationLost(
-        "Saving was paused. PID 7 replaced the WAL.",
-        hint="Stop all Hermes processes of this profile.",
-        path=Path("/home/me/state.db"),
-        lost=("wal", "shm"),
-        capture=Path("/home/me/state.db.retired-wal-1"),
-        committed=False,
-        user_sentence="Saving was paused.",
-        operator_detail="PID 7 replaced the WAL.",
-    )
-    assert chat_text(problem) == "Saving was paused."
-    assert operator_lines(problem) == [
-        "PID 7 replaced the WAL.",
-        "Replaced or unlinked: wal, shm.",
-        "Kept in: /home/me/state.db.retired-wal-1",
-        "Stop all Hermes processes of this profile.",
-    ]
-
-
 @pytest.mark.slow
 def test_the_command_prints_the_report_and_exits_with_its_status(store_copy: StoreCopy, run_cli: RunCli) -> None:
     path = store_copy("0.17.0")
@@ -137,7 +115,7 @@ def test_the_command_prints_the_report_and_exits_with_its_status(store_copy: Sto
     assert "Verdict: healthy." in healthy.stdout.splitlines()
     overwrite_page(path, leaves(path, "idx_sessions_source")[0])
     damaged = run_cli("doctor", "--json", "--sizes")
-    assert damaged.exit_code == damaged.json["exit_code"] == 65
+    assert damaged.exit_code == damaged.json["exit_code"] == 3
     assert damaged.json["damaged_objects"] == ["idx_sessions_source"]
     assert damaged.json["sizes"][0]["name"] == "messages_fts_trigram"
 

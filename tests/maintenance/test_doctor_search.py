@@ -45,16 +45,16 @@ def test_damage_inside_an_index_is_found_and_never_taken_for_damage_of_the_store
     assert damage.sentence == "The search index messages_fts does not agree with its text; no conversation is affected."
     assert (damage.object, damage.derived) == ("messages_fts", True)
     assert (found.exit_code, found.verdict) == (3, "problems")
-    assert found.next_command == f"hermes-state sessions optimize-storage --db {path}"
+    assert found.next_command == f"hermes-state sessions repair --db {path}"
 
 
 @pytest.mark.parametrize("release", ["0.13.0", "0.15.2"])
-def test_no_command_is_named_where_none_of_ours_helps(release: str, store_copy: StoreCopy) -> None:
+def test_the_command_that_is_named_helps_files_of_every_release(release: str, store_copy: StoreCopy) -> None:
     path = store_copy(release)
     change(path, f"DELETE FROM {DATA} WHERE id = 10")
     found = examined(path)
     assert only(found, "search_index_damaged").object == "messages_fts"
-    assert (found.exit_code, found.next_command) == (3, "")
+    assert (found.exit_code, found.next_command) == (3, f"hermes-state sessions repair --db {path}")
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_the_named_command_heals_a_damaged_index(store_copy: StoreCopy, run_cli:
     path = store_copy("0.17.0")
     change(path, f"DELETE FROM {DATA} WHERE id = 10")
     program, *arguments = examined(path).next_command.split()
-    assert (program, run_cli(*arguments).exit_code) == ("hermes-state", 0)
+    assert (program, run_cli(*arguments, "--yes").exit_code) == ("hermes-state", 0)
     assert examined(path, deep=True).exit_code == 0
 
 

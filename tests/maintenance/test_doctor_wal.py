@@ -97,7 +97,7 @@ def test_a_wal_whose_header_was_overwritten_is_damage_although_the_pages_are_who
     )
     assert only(found, "pages").severity is Severity.OK
     assert found.exit_code == 65
-    assert found.next_command == f"mkdir {path}.damaged-copy && cp -p {path} {wal} {path}.damaged-copy/"
+    assert found.next_command == f"hermes-state sessions recover --source {path}"
 
 
 @pytest.mark.parametrize("byte", [0, 3, 7, 11, 15, 16, 19, 20, 23, 24, 31])

@@ -210,4 +210,6 @@ def test_a_line_that_is_too_long_is_named_and_the_next_one_is_read(tmp_path: Pat
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": "' + "x" * 100 + '"}\n{"b": 1}\n')
     long, short = read_lines(path, limit=50)
-    assert (long.reason, short.number, short.value) == ("is longer than 50 bytes", 2, {"b": 1})
+    assert (long.reason, short.number, short.value) == (
+        "is longer than 50 bytes, the longest line that there is memory for", 2, {"b": 1}
+    )

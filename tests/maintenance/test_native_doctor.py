@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from hermes_state.engine import open_write
+from hermes_state.engine.create import create_store
 from hermes_state.store import open_store
 from maintenance.dialects.native.sample import spread
 from maintenance.doctor.native_rows import SAMPLE
@@ -70,7 +73,7 @@ def test_a_message_that_differs_from_its_check_is_damage(run_cli: RunCli, db: Pa
         "1 message of 3 looked at does not match its check (2): the content is not what was written. A copy made now "
         "carries the same damage; keep older backups."
     )
-    assert document["next_command"].startswith("mkdir ")
+    assert document["next_command"] == f"hermes-state sessions recover --source {db}"
 
 
 def test_the_sample_is_spread_and_deep_reads_all(run_cli: RunCli, db: Path) -> None:
@@ -146,7 +149,7 @@ def test_a_step_that_this_release_does_not_know_is_a_problem_and_the_store_is_st
 
 def test_a_missing_object_of_the_schema_is_damage(run_cli: RunCli, db: Path) -> None:
     force(db, "DROP TRIGGER messages_are_immutable")
-    document = doctor(run_cli, db, status=65)
+    document = doctor(run_cli, db, status=3)
     assert found(document, "schema_object_missing")["object"] == "messages_are_immutable"
 
 
@@ -181,6 +184,14 @@ def test_a_copy_in_the_same_folder_is_named_and_gets_an_identity_of_its_own(run_
     given = run_cli("doctor", "--new-identity", "--json", "--db", str(copy))
     assert (given.exit_code, json.loads(given.stdout)["store_id_before"]) == (0, before)
     assert value(copy, "SELECT store_id FROM store") != before
+    assert doctor(run_cli, db, status=0)["verdict"] == "healthy"
+
+
+def test_what_a_recovery_left_beside_the_store_is_no_twin_of_it(run_cli: RunCli, db: Path) -> None:
+    add_session(db, "one")
+    with open_write(db) as store:
+        store.checkpoint("truncate")
+    shutil.copyfile(db, db.with_name(f"{db.name}.recovered.db"))
     assert doctor(run_cli, db, status=0)["verdict"] == "healthy"
 
 
@@ -284,3 +295,45 @@ def test_an_unfinished_deletion_names_the_command_that_finishes_it(run_cli: RunC
     assert run_cli("sessions", "optimize", "--db", str(db)).exit_code == 0
     assert value(db, "SELECT count(*) FROM messages") == 0
     assert "deletion_unfinished" not in {one["code"] for one in doctor(run_cli, db, status=0)["findings"]}
+
+
+def test_looking_for_copies_leaves_nothing_beside_them(tmp_path: Path, run_cli: RunCli) -> None:
+    db = new_store(tmp_path)
+    copy, other = db.with_name("copy.db"), db.with_name("other.db")
+    assert create_store(other)
+    for ending in ("-wal", "-shm"):
+        Path(f"{db}{ending}").unlink(missing_ok=True)
+    shutil.copy(db, copy)
+    before = sorted(os.listdir(db.parent))
+    found = run_cli("doctor", "--quick", "--json").json["findings"]
+    [conflict] = [one for one in found if one["code"] == "identity_conflict"]
+    assert conflict["object"] == str(copy)
+    assert sorted({*os.listdir(db.parent)} - {"state.db-wal", "state.db-shm"}) == before
+
+
+def test_after_an_ordinary_close_nothing_is_said_of_a_crash(db: Path, run_cli: RunCli) -> None:
+    with open_store(path=db) as store:
+        store.sessions.create(id="talk", source="cli")
+    document = doctor(run_cli, db, "--quick", status=0)
+    frames = found(document, "wal_index_rebuilt")["facts"]["frames"]
+    assert found(document, "wal_index_rebuilt")["sentence"] == (
+        f"Nobody had the store open, so this look built the index of the {frames} frames in its WAL anew, as every "
+        "first open does."
+    )
+
+
+def test_a_file_cut_within_its_last_page_is_damage_and_the_doctor_comes_to_an_end(db: Path, run_cli: RunCli) -> None:
+    with open_store(path=db) as store:
+        store.sessions.create(id="talk", source="cli")
+        for number in range(200):  # the last page is one of messages, and its zeros are rows without an order
+            store.messages.append("talk", role="user", content=f"{number} " + "x" * 300)
+    connection = apsw.Connection(str(db))
+    connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()
+    connection.close()
+    size = db.stat().st_size
+    os.truncate(db, size - 1000)
+    document = doctor(run_cli, db, status=65)
+    assert found(document, "file_cut")["sentence"] == (
+        f"The file was cut: it has {size - 1000:,} bytes and its header counts {size:,}. SQLite refuses it; what "
+        "stands before the cut can be read."
+    )

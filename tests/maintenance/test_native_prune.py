@@ -57,6 +57,17 @@ def test_prune_removes_old_ended_sessions_beside_others_and_records_it_in_the_st
     assert problems(db) == []
 
 
+def test_an_ended_session_that_was_used_a_minute_ago_is_not_old(
+    run_cli: RunCli, db: Path, fake_clock: Any
+) -> None:
+    add_session(db, "old")
+    add_session(db, "resumed")
+    with open_store(path=db, clock=fake_clock) as store:
+        store.messages.append("resumed", role="user", content="one more question")
+    assert prune(run_cli, db).exit_code == 0
+    assert ids(db) == {"resumed"}
+
+
 def test_prune_takes_delegates_and_all_parts_and_keeps_a_branch_with_what_it_shares(
     run_cli: RunCli, db: Path
 ) -> None:

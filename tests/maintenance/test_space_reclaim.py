@@ -11,7 +11,15 @@ import pytest
 from hermes_state.clock import SYSTEM
 from hermes_state.engine import open_exclusive, open_read
 from hermes_state.errors import Corrupt
-from maintenance.space.reclaim import content_hash, decide, leftover_copies, private_copy, verify_copy, via_copy
+from maintenance.space.reclaim import (
+    content_hash,
+    decide,
+    decide_online,
+    leftover_copies,
+    private_copy,
+    verify_copy,
+    via_copy,
+)
 from maintenance.space.sizes import Sizes, sizes
 from tests.support.space import change, content, grow, thin
 from tests.support.stores import StoreCopy
@@ -118,3 +126,25 @@ def test_cells_are_hashed_as_they_are_stored(store_copy: StoreCopy) -> None:
         with open_read(db) as store:
             seen.add(content_hash(store, "odd"))
     assert len(seen) == 9
+
+
+@pytest.mark.parametrize(
+    ("free_pages", "line"),
+    [
+        (
+            0,
+            "Free pages: none; 0.0 % of the file is free (0 B), not above the threshold of 10 %: a rewrite does not "
+            "pay.",
+        ),
+        (480, "Free pages returned: 48.0 % of the file is free (1.9 MiB), above the threshold of 10 %."),
+    ],
+)
+def test_a_report_says_returned_only_of_pages_that_there_were(free_pages: int, line: str) -> None:
+    assert decide(found(free_pages), "auto", 10).line() == line
+
+
+def test_beside_others_nothing_is_said_to_be_returned_when_no_page_is_free() -> None:
+    assert decide_online(found(0), "auto", 2).line() == "Free pages: none; nothing to return."
+    assert decide_online(found(3), "auto", 2).line() == (
+        "Free pages returned: in small steps, beside other processes."
+    )

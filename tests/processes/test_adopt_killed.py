@@ -58,6 +58,7 @@ def require_whole_and_finish(db: Path, rows: dict[str, list[tuple[object, ...]]]
     assert query(db, "SELECT count(*) FROM sessions") == [(len(rows["sessions"]),)]
     assert query(db, "PRAGMA integrity_check") == [("ok",)]
     assert report is None or (report.built is not None and places.leftovers(db) == ())
+    assert len(places.earlier_originals(db)) == 1  # however often it was begun
     return native
 
 

@@ -52,10 +52,10 @@ def session_fields(columns: frozenset[str]) -> Mapping[str, str]:
         "started_at": "s.started_at",
         "ended_at": ended_at,
         "ended": "(s.state <> 'open')",
-        # A message with a later time than the end of its session, as adopted files have them, does not make the session
-        # young again; while it is open, `active_at` is at most a minute behind the newest message.
-        "last_activity_at": f"CASE WHEN s.state = 'open' THEN max(s.active_at, s.started_at,"
-        f" coalesce({newest}, s.active_at)) ELSE max(s.started_at, coalesce({ended_at}, s.active_at)) END",
+        # `active_at` is at most a minute behind the newest message, also of a session that goes on after its end: what
+        # was used a minute ago is never old enough to be pruned.
+        "last_activity_at": f"max(s.active_at, s.started_at, coalesce({newest}, s.active_at),"
+        f" coalesce({ended_at}, s.active_at))",
         "message_count": f"(coalesce((SELECT m.seq {_NEWEST}), 0) - {column('deleted_messages', '0')})",
         "tool_call_count": f"coalesce((SELECT m.calls {_NEWEST}), 0)",
         "input_tokens": f"coalesce((SELECT t.input_tokens {_TOTALS}), 0)",

@@ -20,6 +20,7 @@ from hermes_state.engine import open_exclusive, open_read
 from hermes_state.engine.connection import back_up
 from hermes_state.engine.create import fill_new_store, publish
 from hermes_state.engine.filesystem import check_wal_allowed
+from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Corrupt, InvalidInput, Refused
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import exclusive, reading
@@ -79,11 +80,20 @@ def make_plan(ctx: Context, target: Path | None) -> AdoptPlan:
             messages=int(store.rows("SELECT count(*) FROM messages")[0][0]),
             kept_tables=source.kept,
             file_bytes=found.file_bytes + found.wal_bytes,
-            native_bytes=max(found.used_bytes - dropped, 0),
+            native_bytes=native_size(max(found.used_bytes - dropped, 0)),
             litestream=litestream(store),
             leftovers=places.leftovers(target or ctx.db),
             name=ctx.profile or ctx.db.name,
         )
+
+
+def native_size(used_bytes: int) -> int:
+    """At most about how large a native store becomes of what takes `used_bytes`, search indexes apart.
+
+    Measured on fixtures of three releases with 72 to 3,340 messages: 0.93 to 0.98 bytes for each, and 80 to 120 KB more
+    because every table and index of ours has a page of its own.
+    """
+    return used_bytes + used_bytes // 10 + 128 * 1024
 
 
 def require_plan_room(plan: AdoptPlan) -> None:
@@ -175,6 +185,7 @@ def _native_of(
         step("store made")
         with open_exclusive(working, clock=ctx.clock) as store:
             built = Builder(reader, source, store, marks, ctx.clock, bar.advance).run()
+            store.copy_back()
             step("store filled")
         verified = _verified(reader, source, working, count, bar)
         step("store verified")
@@ -184,7 +195,7 @@ def _native_of(
 def _verified(reader: Reader, source: Source, working: Path, count: int, bar: Progress) -> Verified:
     bar.restart(count, "comparing every row")
     verified = verify_adopted(reader, source, working, bar.advance)
-    places.forget_sidecars(working)
+    drop_sidecars(working)
     return verified
 
 
@@ -202,9 +213,11 @@ def _keep_original(ctx: Context, store: ExclusiveStore, step: Step) -> Path:
         with open_read(working, clock=ctx.clock) as copy:
             tables = row_tables(store)
             require_same_counts(ctx.db, row_counts(store, tables), row_counts(copy, tables))
-        places.forget_sidecars(working)
+        drop_sidecars(working)
         places.sync(working)
-        original = places.keep_aside(ctx.db, working, ctx.clock)
+        # A run that was killed after this step kept the same file aside: one is enough.
+        kept = places.kept_already(ctx.db, working)
+        original = places.keep_aside(ctx.db, working, ctx.clock) if kept is None else kept
     step("original kept")
     return original
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 WORKING = ".adopting-"
 ASIDE = ".adopted-from-hermes-agent-"
 _SIDECARS = ("-wal", "-shm", "-journal")
+_HEADER_BYTES = 100
+# Change counter, schema cookie, "version valid for" and the SQLite version that wrote: the backup API counts them up.
+_COUNTERS = (slice(24, 28), slice(40, 44), slice(92, 96), slice(96, 100))
 _OWNER = re.compile(r"-([0-9]{1,9})\.[a-z]+")
 
 
@@ -46,12 +49,6 @@ def remove(working: Path) -> None:
     """Remove a private file and what SQLite made beside it."""
     for ending in ("", *_SIDECARS):
         Path(f"{working}{ending}").unlink(missing_ok=True)
-
-
-def forget_sidecars(private: Path) -> None:
-    """Remove what reading left beside a private file that nobody has open and whose WAL holds nothing."""
-    for ending in ("-shm", "-wal"):
-        Path(f"{private}{ending}").unlink(missing_ok=True)
 
 
 def leftovers(path: Path) -> tuple[Path, ...]:
@@ -81,6 +78,29 @@ def keep_aside(path: Path, whole: Path, clock: Clock) -> Path:
         if publish(whole, name):
             return name
     raise Refused(f"There are too many originals beside {path}.", hint="Move them to another folder.", path=path)
+
+
+def kept_already(path: Path, whole: Path) -> Path | None:
+    """The original that an earlier run kept aside, when it is the same as the verified copy `whole`."""
+    return next((found for found in reversed(earlier_originals(path)) if _same_content(found, whole)), None)
+
+
+def _same_content(one: Path, other: Path) -> bool:
+    """Whether two private databases that nobody has open are the same, apart from how often each was changed."""
+    if not one.is_file() or one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as left, other.open("rb") as right:
+        first, second = bytearray(left.read(_HEADER_BYTES)), bytearray(right.read(_HEADER_BYTES))
+        for counter in _COUNTERS:
+            first[counter] = second[counter] = b"\0" * 4
+        if first != second:
+            return False
+        while True:
+            piece = left.read(1 << 20)
+            if piece != right.read(1 << 20):
+                return False
+            if not piece:
+                return True
 
 
 def stamp(clock: Clock) -> str:

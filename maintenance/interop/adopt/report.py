@@ -56,7 +56,7 @@ class AdoptPlan:
     messages: int = 0  # message rows
     kept_tables: tuple[str, ...] = ()  # tables that are copied as they are
     file_bytes: int = 0  # of the file with its WAL
-    native_bytes: int = 0  # about what the native store will take
+    native_bytes: int = 0  # at most about what the native store will take
     litestream: Litestream | None = None  # signs of a replica
     leftovers: tuple[Path, ...] = ()  # files of killed runs
     name: str = ""  # what has to be typed
@@ -71,7 +71,8 @@ class AdoptPlan:
         if self.already_done:
             return Plan(title=f"{self.path} is a native store already.", facts=self.document())
         what = f"{plural(self.sessions, 'session')} with {plural(self.messages, 'message')}"
-        lines = [f"{what}, schema {self.schema_version}; about {human_bytes(self.native_bytes)} as a native store."]
+        size = f"at most about {human_bytes(self.native_bytes)} as a native store"
+        lines = [f"{what}, schema {self.schema_version}; {size}."]
         if self.kept_tables:
             lines.append(f"Kept cell by cell as {PREFIX}<name>: {', '.join(self.kept_tables)}.")
         lines.append("Search indexes are left behind; the native store builds its own beside itself.")
@@ -148,7 +149,7 @@ class AdoptReport:
         written = f"{plural(self.built.sessions, 'session')}, {plural(self.built.messages, 'message')}"
         lines = [
             f"{self.result} is a native store: {written}, {human_bytes(self.result_bytes)}, in {self.seconds:.1f} s.",
-            f"Compared with the original row by row: {self.verified.rows} rows, content hash "
+            f"Compared with the original row by row: {plural(self.verified.rows, 'row')}, content hash "
             f"{self.verified.content_hash[:16]}.",
         ]
         lines += [f"Kept as found: {_ODDITIES[name]} ({count:,})." for name, count in self.built.oddities.items()]

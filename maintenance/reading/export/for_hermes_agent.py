@@ -40,10 +40,18 @@ class Handed:
     def write(self, target: Path, db: Path, *, force: bool) -> list[ExportedFile]:
         """Write `target`, and target-2, target-3, ... when it takes more than one import."""
         done: list[ExportedFile] = []
-        with self.store.snapshot():
-            for batch in self._batches():
-                place = target if not done else target.with_name(f"{target.stem}-{len(done) + 1}{target.suffix}")
-                done.append(_write(batch, place, db, force=force))
+        fresh: list[Path] = []
+        try:
+            with self.store.snapshot():
+                for batch in self._batches():
+                    place = target if not done else target.with_name(f"{target.stem}-{len(done) + 1}{target.suffix}")
+                    new = not place.exists()
+                    done.append(_write(batch, place, db, force=force))
+                    fresh += [place] * new
+        except BaseException:
+            for place in fresh:  # an export that fails leaves nothing
+                place.unlink(missing_ok=True)
+            raise
         return done or [_write([], target, db, force=force)]
 
     def stream(self, out: TextIO) -> int:

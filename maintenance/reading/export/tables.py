@@ -10,11 +10,14 @@ need not be part of an export.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from hermes_state.engine.translate import has_no_room, out_of_space
+from hermes_state.errors import IOFailure, StateError, StatementFailed
 from maintenance.reading.export.items import ExportRecord
 
 # Messages inserted in one step.
@@ -22,12 +25,13 @@ BATCH = 200
 # The counts of a file that cannot be read back; no export has them.
 NOT_READABLE = (-1, -1)
 _MAX_INTEGER = 2**63
+_IOERR, _FULL = 10, 13  # SQLite's primary result codes
 # What sqlite-utils cannot quote in a column's name, or SQLite cannot tell apart.
 _NOT_IN_A_NAME = re.compile(r"[^\w $.:/-]")
 
 
-def write_tables(records: Iterable[ExportRecord], path: Path) -> None:
-    """Fill the empty file at `path`."""
+def write_tables(records: Iterable[ExportRecord], path: Path, *, named: Path | None = None) -> None:
+    """Fill the empty file at `path`, which errors call `named`. Raises `DiskFull`, `IOFailure`, `StatementFailed`."""
     import sqlite_utils
 
     database = sqlite_utils.Database(str(path))
@@ -57,8 +61,24 @@ def write_tables(records: Iterable[ExportRecord], path: Path) -> None:
         sessions.enable_fts(["title"], create_triggers=True)
         messages.enable_fts(["content"], create_triggers=True)
         database.conn.commit()
+    except database.conn.Error as error:
+        raise _unwritten(error, named or path) from error
     finally:
         database.close()
+
+
+def _unwritten(error: Exception, path: Path) -> StateError:
+    """The error for what SQLite said while the file was filled, by its result code."""
+    extended = int(getattr(error, "sqlite_errorcode", 1))
+    primary = extended & 0xFF
+    said = f"SQLite said: {error} (code {primary}, extended {extended})."
+    if primary == _FULL or (primary == _IOERR and has_no_room(path)):
+        return out_of_space(path, "writing", errno.ENOSPC, said, sqlite_code=primary, sqlite_extended=extended)
+    kind = IOFailure if primary == _IOERR else StatementFailed
+    return kind(
+        f"Writing {path} failed. {said}", hint="Check the disk and the file system first.", path=path, errno=0,
+        sqlite_code=primary, sqlite_extended=extended,
+    )
 
 
 def count_tables(path: Path) -> tuple[int, int]:

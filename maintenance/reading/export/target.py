@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hermes_state.engine.translate import system_error
 from hermes_state.errors import InvalidInput, Refused
+from hermes_state.file_lock import CLOSE_ON_EXEC
 from maintenance.beside import sync_folder
-from maintenance.file_lock import CLOSE_ON_EXEC
 
 _STORE_ENDINGS = ("", "-wal", "-shm", "-journal", ".hermes-state.json", ".hermes-state.ledger.jsonl")
 
@@ -50,17 +51,38 @@ def refuse_target(target: Path, db: Path, *, force: bool) -> None:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """A private file beside `target` that takes its place when the block ends well."""
+    """A private file beside `target` that takes its place when the block ends well.
+
+    What the system says meanwhile (`OSError`) comes out as an error of the tree that names `target`: `DiskFull`,
+    `ReadOnlyStore`, `CannotOpen`, `IOFailure`.
+    """
     real = Path(os.path.realpath(target))
-    partial = real.with_name(f".{real.name[:100]}.{os.getpid()}.{os.urandom(4).hex()}.partial")
+    partial = working_name(real)
+    with writing(target):
+        try:
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, 0o600))
+            yield partial
+            sync(partial)
+            os.replace(partial, real)
+            sync_folder(real.parent)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Turn what the system says in the block into an error that names `target`. A reader that went away is none."""
     try:
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC, 0o600))
-        yield partial
-        _sync(partial)
-        os.replace(partial, real)
-        sync_folder(real.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise system_error(target, error, "writing") from error
+
+
+def working_name(real: Path) -> Path:
+    """A name beside `real` for what is not whole yet."""
+    return real.with_name(f".{real.name[:100]}.{os.getpid()}.{os.urandom(4).hex()}.partial")
 
 
 def sha256_of(path: Path) -> str:
@@ -81,7 +103,8 @@ def file_name(session_id: str, ending: str) -> str:
     return plain + ending
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a private file is on the disk."""
     # Windows syncs only what is open for writing.
     descriptor = os.open(path, os.O_RDWR | CLOSE_ON_EXEC)
     try:

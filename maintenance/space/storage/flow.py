@@ -18,7 +18,7 @@ from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt
 from maintenance.gate import reading
 from maintenance.output.progress import progress
-from maintenance.output.text import human_bytes
+from maintenance.output.text import human_bytes, plural
 from maintenance.quoting import quoted
 from maintenance.space import reclaim
 from maintenance.space.disk import require_room
@@ -89,7 +89,7 @@ class StorageReport:
         """The report for people."""
         if self.already_done:
             return (f"Nothing to do: {self.plan.path} has the smaller search layout already.",)
-        rows = ", ".join(f"{index} {count} rows" for index, count in self.indexed_rows.items())
+        rows = ", ".join(f"{index} {plural(count, 'row')}" for index, count in self.indexed_rows.items())
         lines = [
             f"Converted the search indexes of {self.plan.path} in {self.times.locked:.1f} s.",
             f"Size: {human_bytes(self.plan.sizes.file_bytes)} before, {human_bytes(self.sizes.file_bytes)} after.",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from maintenance.gate import hold_lines
-from maintenance.output.text import human_bytes
+from maintenance.output.text import human_bytes, plural
 from maintenance.plan import Plan
 from maintenance.space.disk import Need, Room, rooms
 from maintenance.space.litestream import Litestream, litestream
@@ -145,7 +145,7 @@ class StoragePlan:
         if self.state.pending:
             done, of = self.state.progress or 0, self.state.high_water or 0
             return f"Go on with a conversion that was begun: {done} of {of} rows are indexed."
-        return f"Index {self.texts.rows} messages anew, without storing their text a second time."
+        return f"Index {plural(self.texts.rows, 'message')} anew, without storing their text a second time."
 
     def _work_bytes(self) -> int:
         text = self.texts.words + (self.texts.trigram if self.trigram_after else 0)

@@ -52,7 +52,8 @@ def main(arguments: list[str]) -> int:
             continue
         rows = sum(table.rows for table in result.report.tables)
         lost = sum(table.lost_keys for table in result.report.tables)
-        print(f"{result.source}: {rows:,} rows in {result.report.output}, {lost:,} known to be lost")
+        more = "; more may be lost, see the report" if result.report.lost and not lost else ""
+        print(f"{result.source}: {rows:,} rows in {result.report.output}, {lost:,} known to be lost{more}")
     return int(failed)
 
 

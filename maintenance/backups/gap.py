@@ -139,7 +139,11 @@ def _gap(live: Reader, other: Reader) -> Gap:
     last: float | None = None
     sql = f"SELECT id, {'created_at' if identity else 'timestamp'} FROM messages ORDER BY id"
     theirs_sql = f"SELECT id, {'created_at' if native_identity(other) else 'timestamp'} FROM messages ORDER BY id"
-    for number, moment in _only_in(live.iterate(sql), other.iterate(theirs_sql)):
+    # Equal ids in another store, or beside other sessions, are other messages: then all of them would be gone.
+    theirs_id = native_identity(other)
+    same = shared > 0 and (identity and identity.store_id) == (theirs_id and theirs_id.store_id)
+    there = other.iterate(theirs_sql) if same else iter(())
+    for number, moment in _only_in(live.iterate(sql), there):
         if number is None:
             continue
         messages += 1

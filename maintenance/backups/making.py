@@ -24,6 +24,7 @@ from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine import ReadStore, open_read
 from hermes_state.engine.connection import page_verdict
 from hermes_state.engine.create import publish
+from hermes_state.engine.still import open_still
 from hermes_state.engine.whole_file import settle_private
 from hermes_state.errors import (
     BackupDamaged,
@@ -113,8 +114,7 @@ def make_plan(
             hint="Name another folder with --to.", option="--to", path=folder,
         )
     try:
-        with open_read(real, search_modules=False, clock=clock) as reader:
-            size = reader.page_count * reader.page_size
+        size = _size_of(real, clock)
     except ReadOnlyStore as error:
         if not has_journal(real):
             raise
@@ -230,6 +230,17 @@ def sha256_of(path: Path) -> str:
     """The hash of a private file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size_of(store: Path, clock: Clock) -> int:
+    """Bytes of the store's pages. An ordinary open in WAL mode would make `-wal` and `-shm` where there are none."""
+    if store.exists() and not any(Path(f"{store}{ending}").exists() for ending in ("-wal", "-shm", "-journal")):
+        # Nobody has it open in WAL mode, and no change is half done: the file alone says how large it is.
+        with open_still(store) as still:
+            pages, page_size = (int((still.row(f"PRAGMA {name}") or (0,))[0]) for name in ("page_count", "page_size"))
+            return pages * page_size
+    with open_read(store, search_modules=False, clock=clock) as reader:
+        return reader.page_count * reader.page_size
 
 
 def _source(reader: ReadStore, say: Progress) -> Content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def command(ctx: Context, *, folders: tuple[Path, ...], merging: bool, dry_run: 
         Plan(title=_title(ctx, look), lines=lines, facts=facts).answer(as_json=ctx.json) if dry_run else _show(
             ctx, look, lines, facts
         )
-        return 65 if refused else 3 if any(one.total for one in look.captures) and not dry_run else 0
+        return 65 if refused else 3 if any(one.total or one.left for one in look.captures) and not dry_run else 0
     wanted = [one for one in look.captures if one.total]
     if not look.captures:
         # Not even the write that proves that the store takes writes.
@@ -135,7 +136,7 @@ def _rows(one: CaptureRows) -> str:
         plural(count, words[name]) if name in words else f"{plural(count, 'row')} of {name}"
         for name, count in one.rows.items()
     ]
-    return ", ".join(parts) if parts else "nothing that the store lacks"
+    return ", ".join(parts) if parts else "nothing to merge" if one.left else "nothing that the store lacks"
 
 
 def _show(ctx: Context, report: MergeReport, lines: tuple[str, ...], facts: dict[str, Any]) -> None:
@@ -156,3 +157,5 @@ def _show(ctx: Context, report: MergeReport, lines: tuple[str, ...], facts: dict
         click.echo("The store takes writes." if report.proven else "The store did not pass its page check afterwards.")
     elif any(one.total for one in report.captures):
         click.echo(f"Next: {command_line('sessions captures', ctx.db, '--merge')}")
+    elif (left := next((one for one in report.captures if one.left), None)) is not None:
+        click.echo(f"Next: hermes-state sessions recover --source {shlex.quote(str(left.folder))}")

@@ -93,7 +93,7 @@ def entry(one: Leftover) -> dict[str, Any]:
         "holds": None if holds is None else {
             "dialect": holds.dialect, "sessions": holds.sessions, "messages": holds.messages,
             "newest_at": rfc3339(holds.newest_at), "compared": holds.compared, "lacking": holds.lacking,
-            "all_in_store": holds.all_in_store, "problem": holds.problem or None,
+            "differing": holds.differing, "all_in_store": holds.all_in_store, "problem": holds.problem or None,
         },
     }
 

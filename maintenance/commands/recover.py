@@ -43,6 +43,11 @@ Example:
 Exit: 0 done, 1 refused or failed, 2 usage, 3 --inspect-only found damage, 65 rows are lost or nothing can be
 recovered, 75 busy.
 """
+# Decisions about the whole file that a person has to know of; the others are in the report.
+SAID = (
+    "file_cut", "pages_unreadable", "hardly_pages", "schema_incomplete", "virtual_table_left_out", "search_left_out",
+    "damaged_wal",
+)
 
 
 @click.command("recover", help=HELP, short_help="Salvage what can be read of a damaged store into a new file.")
@@ -164,6 +169,7 @@ def _say(ctx: Context, made: Report, replaced: Replaced | None, *, into: Path | 
 
     for line in _report_lines(made, replaced):
         click.echo(safe_text(line))
+    click.echo(safe_text(_next(ctx, made, replaced)))
     if made.partial:
         click.echo(safe_text(f"Rows are known to be lost: the result is {made.output}."), err=True)
         if into is not None:
@@ -172,6 +178,19 @@ def _say(ctx: Context, made: Report, replaced: Replaced | None, *, into: Path | 
                 f"`{restore_command(made.output, into)}`."
             ), err=True)
     return status
+
+
+def _next(ctx: Context, made: Report, replaced: Replaced | None) -> str:
+    """What a person does with the result."""
+    from maintenance.doctor.findings import command as command_line
+    from maintenance.recovery.install import restore_command
+
+    if replaced is not None:
+        return f"Next: {command_line('doctor', replaced.path)}"
+    store = made.source.main if made.source.kind not in ("directory", "capture") else ctx.db
+    if store is None or not store.exists():
+        return f"Next: {command_line('sessions list', made.output)}"
+    return f"Next: {restore_command(made.output, store)}"
 
 
 def _report_lines(made: Report, replaced: Replaced | None) -> list[str]:
@@ -188,9 +207,12 @@ def _report_lines(made: Report, replaced: Replaced | None) -> list[str]:
         ) if count]
         if table.lost_ranges:
             words.append(f"{plural(len(table.lost_ranges), 'range')} of keys unreadable")
+        if table.unreadable:
+            words.append("part of it cannot be read")
         if not table.complete and not table.lost_something:
             words.append("whether that is all cannot be proved")
         lines.append(f"  {table.name}: {', '.join(words)}.")
+    lines += [f"  {said['sentence']}" for said in made.decisions if said["what"] in SAID]
     if made.time_gaps:
         lines.append(f"  {plural(len(made.time_gaps), 'gap')} between messages whose ids jump.")
     lines.append(f"Report: {made.report_path}")

@@ -114,8 +114,9 @@ def _shown(plan: RestorePlan) -> Plan:
             f"gone from the store: {gap.sessions_missing} sessions and {gap.messages_missing} messages"
             + (f" (ids {gap.lowest_missing_id} to {gap.highest_missing_id})" if gap.messages_missing else "")
         )
-        if gap.first_missing_at is not None and gap.last_missing_at is not None:
-            lines.append(f"  from {rfc3339(gap.first_missing_at)} to {rfc3339(gap.last_missing_at)}")
+        times = [rfc3339(moment) for moment in (gap.first_missing_at, gap.last_missing_at) if moment is not None]
+        if None not in times and len(times) == 2:  # infinite ones are in no calendar
+            lines.append(f"  from {times[0]} to {times[1]}")
         lines += [f"  session {name}" for name in gap.examples]
         lines += [f"  {name}: {mine} rows now, {theirs} then" for name, (mine, theirs) in gap.tables.items()]
     if plan.wal_frames:

@@ -38,7 +38,8 @@ from maintenance.doctor.pages import page_findings
 from maintenance.doctor.processes import census_finding, holder_findings, own_budget_finding, split_findings
 from maintenance.doctor.schema_entries import schema_findings
 from maintenance.doctor.search import search_findings
-from maintenance.doctor.unfinished import unfinished_findings, without_hopeless
+from maintenance.doctor.triggers import trigger_findings
+from maintenance.doctor.unfinished import unfinished_findings, with_recovered, without_hopeless
 from maintenance.doctor.waiting import waiting_findings
 from maintenance.doctor.wal import wal_findings
 from maintenance.doctor.wal_remains import remains_findings
@@ -150,7 +151,7 @@ def examine(
     except UnicodeDecodeError as problem:
         found.append(_unchecked("the content", path, problem))
     found = keeping_older_text(with_met_damage(found, path), path)
-    found = without_hopeless(with_evidence(found, path, home), path)
+    found = with_recovered(without_hopeless(with_evidence(found, path, home), path), path)
     found += who
     found.append(surroundings.file_system_finding(path, mode, proc_root=proc_root))
     found.append(surroundings.script_finding())
@@ -217,6 +218,7 @@ def _content_findings(
             unreadable = any(finding.code == "table_damaged" and finding.object == "messages" for finding in found)
             if size >= LARGE_BYTES:
                 say("Checking the search indexes.")
+        found += _guarded("triggers", path, lambda: trigger_findings(modules))
         identity = identity_of(modules)
         if isinstance(identity, Finding):
             found.append(identity)

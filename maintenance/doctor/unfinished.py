@@ -112,5 +112,23 @@ def without_hopeless(found: Iterable[Finding], path: Path) -> list[Finding]:
     ]
 
 
+def with_recovered(found: Iterable[Finding], path: Path) -> list[Finding]:
+    """The same findings; where a whole result of `sessions recover` lies beside the store already, what would make it
+    again puts it in place. A result that is older than the store, or known to lack rows, is not spoken of."""
+    findings = list(found)
+    result = Path(f"{path}.recovered.db")
+    try:
+        newer = result.is_file() and result.stat().st_mtime_ns > path.stat().st_mtime_ns
+    except OSError:
+        return findings
+    if not newer:
+        return findings
+    return [
+        replace(finding, next_command=command("sessions restore", path, shlex.quote(str(result))))
+        if finding.next_command == recover_command(path) else finding
+        for finding in findings
+    ]
+
+
 def _note(code: str, path: Path, severity: Severity, sentence: str, **facts: object) -> Finding:
     return Finding(code=code, severity=severity, object=str(path), sentence=sentence, facts=facts)

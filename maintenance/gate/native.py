@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_state.engine import APPLICATION_ID, open_read
-from hermes_state.errors import LockTimeout
+from hermes_state.errors import LockTimeout, NotAStore, StateError
 
 if TYPE_CHECKING:
     from hermes_state.engine import ReadStore, Store
@@ -24,6 +24,20 @@ def is_native(ctx: Context) -> bool:
             return store.row("PRAGMA application_id") == (APPLICATION_ID,)
     except LockTimeout:
         return False
+
+
+def refuse_other_program(ctx: Context) -> None:
+    """Raise NotAStore for a database of another program. What cannot be read is damaged, and left to who asks."""
+    from maintenance.dialects.detect import dialect_of
+
+    try:
+        with open_read(ctx.db, search_modules=False, clock=ctx.clock) as store:
+            dialect_of(store)
+    except NotAStore as problem:
+        if problem.sqlite_code is None:
+            raise
+    except StateError:
+        return
 
 
 APPLIES_STEPS = "sessions optimize"

@@ -33,8 +33,10 @@ from maintenance.leftovers.other_tables import rows_of_other_tables
 from maintenance.leftovers.records import Holds
 from maintenance.output.text import human_bytes
 from maintenance.recovery.captures import foreign
+from maintenance.recovery.captures.facts import differing
+from maintenance.recovery.captures.untaken import untaken
 from maintenance.recovery.format.image import Image
-from maintenance.space.verify import foreign_key_problems, page_problems
+from maintenance.space.verify import first_line, foreign_key_problems, page_problems
 
 if TYPE_CHECKING:
     from hermes_state.engine import ReadStore
@@ -82,7 +84,7 @@ class Live:
         """What is wrong with its pages and references, "" when nothing is. Reads every page."""
         found = page_problems(self._open)
         if found:
-            return found[0]
+            return first_line(found)
         # hermes-agent's own files may have such rows; in ours they mean that content is gone.
         broken = self.identity is not None and foreign_key_problems(self._open)
         return "rows refer to rows that are gone" if broken else ""
@@ -200,12 +202,17 @@ def _compared(copy: PrivateCopy, holds: Holds, live: Live, budget: Budget) -> Ho
     if budget.deep and native == (live.identity is not None):
         # Not the quick check: an index that lacks entries would hide rows from the comparison.
         said = [str(text) for (text,) in copy.rows("PRAGMA integrity_check(1)")]
-        damage = "" if said == ["ok"] else f"it is damaged: {said[0].splitlines()[0] if said else 'no answer'}"
+        damage = "" if said == ["ok"] else f"it is damaged: {first_line(said) or 'no answer'}"
         lacking = _native_rows(copy, live) if native else dict(
             foreign.missing(copy, None, live.reader, live.deleted.__contains__).by_table()
         )
+        if not native:
+            lacking |= {one.table: one.rows for one in untaken(copy, None, live.reader, native=False)}
         lacking |= rows_of_other_tables(copy, live.reader)
-        return replace(holds, compared="rows", lacking=_some(lacking), problem=damage)
+        return replace(
+            holds, compared="rows", lacking=_some(lacking), problem=damage,
+            differing=differing(copy, live.reader, native=native),
+        )
     with _bounded(copy, budget) as bound:
         try:
             return replace(holds, compared="counts", lacking=_some(_by_counts(copy, live, native)))

@@ -114,7 +114,7 @@ def _capture_holds(
     (one,) = report.captures
     return replace(
         counted, dialect=counted.dialect or (FOREIGN if live.identity is None else NATIVE), compared="rows",
-        lacking=dict(one.rows), problem="; ".join(one.refused),
+        lacking=dict(one.rows) | one.left, differing=one.facts, problem="; ".join(one.refused),
     )
 
 

@@ -1,9 +1,9 @@
 """Whether a leftover may go, and why or why not.
 
 Invariant: a leftover is safe only by proof: it is the same, byte for byte, as a newer one that stays or is itself
-proven; or every row in it was found in a sound store; or it is a working file whose process is gone and that nobody has
-touched or opened for a while. What is not known is kept. The ledger, the marks, the spool, backups and everything of
-unknown origin are never safe.
+proven; or every row in it, and what it says of sessions, was found in a sound store; or it is a working file whose
+process is gone and that nobody has touched or opened for a while. What is not known is kept. The ledger, the marks, the
+spool, backups and everything of unknown origin are never safe.
 
 Not for: dropping. A limit by age or number was rejected: the newest copy may be the only one that is damaged.
 """
@@ -21,6 +21,7 @@ from maintenance.leftovers.contents import Live, wal_problem
 from maintenance.leftovers.files import File, all_zero, digest, extras, is_alive, open_in, owner_of
 from maintenance.leftovers.records import Budget, Found, Holds
 from maintenance.output.text import plural
+from maintenance.recovery.captures.facts import told
 
 # A working file of a process that is gone here may be in use in another container; then it is touched or open.
 QUIET_SECONDS = 3600.0
@@ -132,6 +133,9 @@ def _by_rows(case: Case) -> tuple[bool, str] | None:
         return False, f"The store lacks {plural(holds.lacking_rows, 'row')} of it{_least(holds)}."
     if holds.problem:
         return False, f"It cannot be compared with the store: {holds.problem.rstrip('.')}."
+    if holds.differing:
+        sessions = plural(len(holds.differing), "session")
+        return False, f"The store says otherwise of {sessions} in it: {told(holds.differing)}."
     if holds.compared == "counts":
         other = holds.dialect is not None and (holds.dialect == "native") != (case.live.identity is not None)
         how = "its rows cannot be compared, as they are of the other dialect" if other else "--deep compares the rows"
@@ -141,7 +145,7 @@ def _by_rows(case: Case) -> tuple[bool, str] | None:
     if case.database is not None and case.found.kind != "capture" and (problem := wal_problem(case.database)):
         return False, f"It cannot be compared with the store: {problem}."
     if case.live.damage:
-        return False, f"The store is damaged ({case.live.damage.splitlines()[0]}), so every copy of it stays."
+        return False, f"The store is damaged ({case.live.damage}), so every copy of it stays."
     return None
 
 

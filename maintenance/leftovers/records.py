@@ -39,6 +39,8 @@ class Holds:
     compared: Compared = "not"
     # rows of it that the store lacks, by table; None when it was not compared. By counts: at least so many
     lacking: dict[str, int] | None = None
+    # sessions of which it has facts that the store has differently: id -> columns. Told by rows only
+    differing: dict[str, list[str]] = field(default_factory=dict)
     # why it was not looked into or compared, or what is damaged; "" otherwise
     problem: str = ""
 
@@ -50,7 +52,7 @@ class Holds:
     @property
     def all_in_store(self) -> bool | None:
         """Whether everything in it is in the store; None when that was not proven row by row."""
-        if self.lacking_rows:
+        if self.lacking_rows or self.differing:
             return False
         return True if self.compared == "rows" and not self.problem else None
 

@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING
 from maintenance.interop.typed import BadText, Cell
 from maintenance.quoting import quoted
 from maintenance.recovery.carve.ddl import parse_index, parse_table
-from maintenance.recovery.carve.rows import PLACES, CarvedRow, Place, carve
+from maintenance.recovery.carve.rows import PLACES, CarvedRow, Place, Tally, carve
 from maintenance.recovery.carve.schema import SCHEMA_SHAPE
 from maintenance.recovery.carve.shapes import IndexShape, TableShape
 from maintenance.recovery.copying import forget_cached
 from maintenance.recovery.filling import Filler, TableFiller, key_of
+from maintenance.recovery.format.btree import TREE_PAGES
+from maintenance.recovery.format.header import HEADER_BYTES, plausible_tree_page
 from maintenance.recovery.format.image import Image
 from maintenance.recovery.format.record import BrokenText, BrokenValue
 from maintenance.recovery.format.wal import WalRule
 from maintenance.recovery.known import KnownShape, known_shapes
+from maintenance.recovery.loose import is_known_by, is_narrow
 from maintenance.recovery.notes import Key, said_cells
 from maintenance.recovery.schema import Entry, Schema, build_schema
 
@@ -40,11 +43,16 @@ NOT_READ = "in a part of the WAL that SQLite does not read"
 REMAINS = "remains of a row that was deleted or replaced"
 OVERFLOW = "its overflow pages may be another row's"
 CUT_OFF = "cut off"
+OUT_OF_ORDER = "its key is not where the order of its page has it"
 NO_TABLE = "fits no known table"
+BY_TYPES = "nothing but its types fits a table, and that has few columns"
 RUNG = "carving"
 # Positions order unproven versions: what a root reaches above what none reaches, and later commits above earlier ones.
 _LINKED, _UNLINKED, _REMAINS = 3 << 40, 2 << 40, 1 << 40
 _LINKED_ONLY: tuple[Place, ...] = ("linked",)
+# A file of which less than this share can be pages of trees is hardly a database any more. Chosen, not measured: a
+# store of very long texts may have fewer, so it is asked only where page 1 is gone and nothing says what the rest was.
+LEAST_TREES = 0.1
 # Rows that are looked at to tell the releases apart.
 _SAMPLE_ROWS = 3_000
 
@@ -60,6 +68,8 @@ class Wanted:
     listed: bool
     # it was read whole through SQL: only what SQLite cannot see in the WAL is of interest
     whole: bool
+    # so it was, although a check of its pages failed: SQLite gives entries without asking whether they are in order
+    keyed: bool = False
 
 
 def open_image(copy: Path, wal: Path, *, rule: WalRule = "lenient") -> Image:
@@ -83,6 +93,20 @@ def missing_pages(image: Image) -> int:
         return 0
     last = image.page_count
     return max(0, image.size_in_pages - last) + (image.real_bytes(last) < image.page_size)
+
+
+def tree_pages(image: Image) -> tuple[int, int]:
+    """How many pages can be pages of a tree, and how many have any bytes at all."""
+    trees = filled = 0
+    for number in range(1, image.page_count + 1):
+        page, base = image.page(number), HEADER_BYTES if number == 1 else 0
+        if not any(page):
+            continue
+        filled += 1
+        whole = len(page) == image.page_size and page[base] in TREE_PAGES
+        trees += whole and plausible_tree_page(page, base, image.usable)
+        image.give_back()
+    return trees, filled
 
 
 # --- schema ------------------------------------------------------------------------------------------------------
@@ -188,6 +212,13 @@ class Carver:
         self._filler, self._schema, self._wanted = filler, schema, wanted
         # table -> how wide a record with generated values is, and where the table's own columns are in it
         self._places: dict[str, tuple[int, list[int]]] = {}
+        self._roots: dict[str, int | None] = {}
+        self._tally = Tally()
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """After `run`: pages of trees that could not be read whole, by table; `sqlite_schema` is one."""
+        return self._tally.unread_of
 
     def run(
         self, image: Image, *, progress: Callable[[int, int], None] | None = None,
@@ -195,12 +226,14 @@ class Carver:
     ) -> None:
         """Offer every row. Stops early, with whole batches committed, when `cancel` says so."""
         tables, indexes = shapes_for(self._schema)
-        self._places = {shape.name: places for shape in tables if (places := self._places_in(shape)) is not None}
+        self._places = {shape.name: found for shape in tables if (found := self._places_in(shape)) is not None}
+        self._roots = {shape.name: shape.root for shape in tables}
         unread = unread_commits(image)
         only_whole = all(wanted.whole for wanted in self._wanted.values())
         places = _LINKED_ONLY if only_whole else PLACES
         rows = carve(
             image, tables, places=places, indexes=indexes, progress=progress, cancel=cancel,
+            tally=self._tally,
         )
         with self._filler.batches():
             for row in rows:
@@ -212,7 +245,10 @@ class Carver:
                 self._nobodys(row)
             return
         wanted = self._wanted.get(row.table)
-        if wanted is None or (wanted.whole and row.commit not in unread):
+        if wanted is None:
+            return
+        only_order = wanted.whole and row.commit not in unread
+        if only_order and (row.in_order or not wanted.keyed or row.place != "linked"):
             return
         filler = wanted.filler
         table = filler.table
@@ -232,10 +268,30 @@ class Carver:
                 self._filler.notes.remains(filler.number, key)
                 self._filler.tick(0)
             return
+        if doubt == NOT_LINKED and self._by_types_only(wanted, row, key, cells):
+            self._nobodys(row, BY_TYPES)
+            return
         if cut:
             self._cut(filler, row, key)
             return
-        filler.offer(key, cells, RUNG, doubt=doubt or ("" if row.whole else OVERFLOW), position=position)
+        doubt = doubt or ("" if row.whole else OVERFLOW) or ("" if row.in_order else OUT_OF_ORDER)
+        if not only_order:
+            filler.offer(key, cells, RUNG, doubt=doubt, position=position)
+        notes = self._filler.notes
+        if not row.in_order and not filler.judge(cells).proven and notes.doubt(filler.number, key) is None and (
+            filler.current(key) is not None
+        ):
+            # SQL gave it too: it reads entries without holding them against their neighbours.
+            notes.uncertain(filler.number, key, OUT_OF_ORDER, position)
+
+    def _by_types_only(self, wanted: Wanted, row: CarvedRow, key: Key, cells: list[Cell]) -> bool:
+        """Whether nothing but the types of its values gives a row of a lost page to this table."""
+        filler = wanted.filler
+        if not is_narrow(filler.table) or filler.judge.proves or not wanted.lost_tree:
+            return False
+        if row.root is not None and row.root == self._roots.get(filler.table.name):
+            return False
+        return not self._is_lost(wanted, key) and not is_known_by(filler.table, key, cells)
 
     def _places_in(self, shape: TableShape) -> tuple[int, list[int]] | None:
         wanted = self._wanted.get(shape.name)
@@ -280,11 +336,11 @@ class Carver:
                 missing[name] = value.missing
         filler.keep_apart(key, values, CUT_OFF, RUNG, page=row.page, missing_bytes=missing)
 
-    def _nobodys(self, row: CarvedRow) -> None:
+    def _nobodys(self, row: CarvedRow, reason: str = NO_TABLE) -> None:
         names = [f"c{number}" for number in range(len(row.values))]
         cells = [_cell(value) for value in row.values]
-        self._filler.notes.apart(-1, row.rowid if row.rowid is not None else f"page {row.page}", NO_TABLE, {
-            "table": None, "key": row.rowid, "reason": NO_TABLE, "rung": RUNG, "page": row.page,
+        self._filler.notes.apart(-1, row.rowid if row.rowid is not None else f"page {row.page}", reason, {
+            "table": None, "key": row.rowid, "reason": reason, "rung": RUNG, "page": row.page,
             "values": said_cells(names, cells),
         })
         self._filler.tick(64)

@@ -16,9 +16,19 @@ from typing import Any
 from hermes_state.clock import Clock
 from hermes_state.engine.salvage import Salvage, open_building, open_salvage
 from hermes_state.errors import StateError
+from maintenance.quoting import literal
 from maintenance.recovery import reporting
 from maintenance.recovery.agreeing import compare_with_indexes
-from maintenance.recovery.carving import Carver, Wanted, missing_pages, open_image, unread_commits
+from maintenance.recovery.carve.schema import SCHEMA_SHAPE
+from maintenance.recovery.carving import (
+    LEAST_TREES,
+    Carver,
+    Wanted,
+    missing_pages,
+    open_image,
+    tree_pages,
+    unread_commits,
+)
 from maintenance.recovery.confirming import confirm_messages
 from maintenance.recovery.copying import copy_source
 from maintenance.recovery.crosscheck import cross_check
@@ -26,13 +36,14 @@ from maintenance.recovery.filling import Filler, TableFiller
 from maintenance.recovery.finishing import compact, counts, finish, prepare, read_sequences, require_sound
 from maintenance.recovery.header import mend_header
 from maintenance.recovery.judging import judge_of
-from maintenance.recovery.ladder import AROUND, Fate, Ladder, tell
+from maintenance.recovery.ladder import AROUND, Fate, Ladder, said_ok, tell
 from maintenance.recovery.native import check_messages, give_identity
 from maintenance.recovery.notes import Notes
 from maintenance.recovery.parents import give_parents
-from maintenance.recovery.records import FILE_CUT, Cancel, Progress, Source, Step
+from maintenance.recovery.records import FILE_CUT, HARDLY_PAGES, PAGES_UNREADABLE, Cancel, Progress, Source, Step
 from maintenance.recovery.schema import Schema, virtual_tables_left_out
 from maintenance.recovery.search import drop_search, rebuild_own, search_problem
+from maintenance.recovery.settling import settle
 from maintenance.recovery.source_schema import find_schema, try_open
 from maintenance.recovery.verifying import compare_rows
 from maintenance.recovery.work import Work
@@ -101,12 +112,22 @@ class Gathering:
             }
             fates = {name: ladder.read(fillers[name]) for name in fillers}
             sequences = read_sequences(reachable)
+            # The quick check does not ask whether the keys of such a table are in order, and neither does reading it.
+            keyed = {
+                name for name, one in fillers.items()
+                if one.table.rowid is None and fates[name].whole and reachable is not None
+                and not said_ok(reachable, f"PRAGMA integrity_check({literal(name)})")
+            }
             if reachable is not None:
                 reachable.close()
-            if unread or any(fate.needs_carving for fate in fates.values()):
-                self._carve(filler, schema, ladder.wanted(fates, fillers))
+            wanted = ladder.wanted(fates, fillers)
+            for name in keyed:
+                wanted[name].keyed = True
+            if unread or keyed or any(fate.needs_carving for fate in fates.values()):
+                self._carve(filler, schema, wanted)
             facts: dict[str, Any] = {
                 "confirmed": {}, "compared": {}, "sequences": sequences, "unread": unread, "missing": missing,
+                "pages": self._work.result("carving") or {},
             }
             if schema.origin == "file":
                 with open_salvage(work.copy) as again:
@@ -119,6 +140,7 @@ class Gathering:
             give_parents(filler, schema, fillers)
             if schema.native:
                 give_identity(filler, self._clock)
+                settle(filler, fillers["messages"], whole=fates["messages"].whole, clock=self._clock)
             return self._numbers(filler, schema, fillers, fates, facts)
 
     def _carve(self, filler: Filler, schema: Schema, wanted: dict[str, Wanted]) -> None:
@@ -131,11 +153,12 @@ class Gathering:
                 self._progress(Step(doing="reading pages", done=done, total=total, unit="pages"))
 
         with open_image(self._work.copy, self._work.wal) as image:
-            Carver(filler, schema, wanted).run(image, progress=show, cancel=self._cancel)
+            carver = Carver(filler, schema, wanted)
+            carver.run(image, progress=show, cancel=self._cancel)
         if self._cancel is not None and self._cancel():
             self._work.let_go("carving")
         self._tell("carved", 1)
-        self._work.done("carving")
+        self._work.done("carving", carver.unread)
 
     def _compare(
         self, salvage: Salvage, filler: Filler, fillers: dict[str, TableFiller], schema: Schema, facts: dict[str, Any],
@@ -185,6 +208,7 @@ class Gathering:
                 "what": FILE_CUT, "pages": facts["missing"],
                 "sentence": f"The file was cut: its header counts {facts['missing']} pages that are not there.",
             })
+        filler.decisions += self._unread_pages(schema, fates, facts["pages"])
         if schema.origin == "carved":
             filler.decisions.append({
                 "what": "schema_incomplete",
@@ -211,6 +235,29 @@ class Gathering:
             },
         }
 
+    def _unread_pages(self, schema: Schema, fates: dict[str, Fate], pages: dict[str, int]) -> list[dict[str, Any]]:
+        """Decisions about pages whose rows are gone without anything else that says so: no SQL, no index."""
+        said: list[dict[str, Any]] = []
+        # What a tree gave through SQL in part has ranges of keys; what an index lists has the keys themselves.
+        blind = {SCHEMA_SHAPE.name, *(name for name, fate in fates.items() if fate.lost_tree and not fate.listed)}
+        found = {name: count for name, count in sorted(pages.items()) if count and name in blind}
+        if found:
+            where = ", ".join(f"{name} ({count})" for name, count in found.items())
+            said.append({
+                "what": PAGES_UNREADABLE, "pages": sum(found.values()), "tables": found,
+                "sentence": f"Pages of trees could not be read whole; rows that were on them are lost: {where}.",
+            })
+        if schema.origin not in ("file", "carved"):
+            with open_image(self._work.copy, self._work.wal) as image:
+                trees, filled = tree_pages(image)
+            if trees < LEAST_TREES * filled:
+                said.append({
+                    "what": HARDLY_PAGES, "pages": filled, "tree_pages": trees,
+                    "sentence": f"Of {filled} pages that are not empty only {trees} can be read as pages of a "
+                    "database: what was found may be a small part of what there was.",
+                })
+        return said
+
     def _finish(self, schema: Schema, gathered: dict[str, Any]) -> dict[str, Any]:
         """Indexes, checks, and the last form of the file."""
         building = open_building(
@@ -224,7 +271,11 @@ class Gathering:
             rebuild_own(building, schema.texts)
             if not schema.native and (problem := search_problem(building)):
                 drop_search(building)
-                filler.decisions.append({"what": "search_left_out", "why": problem})
+                filler.decisions.append({
+                    "what": "search_left_out", "why": problem,
+                    "sentence": "The search index failed its check and was left out; hermes-agent builds it at its "
+                    "start.",
+                })
             self._tell("verifying", 0)
             verified = require_sound(building)
             wanted = {table["table"]: table["rows"] for table in gathered["tables"]}

@@ -19,6 +19,11 @@ REPORT_VERSION = 1
 MOST_LISTED = 1000
 # The decision that says that the file ends before the last page it counts.
 FILE_CUT = "file_cut"
+# The decision that says how many pages of trees could not be read where nothing else says which rows they had.
+PAGES_UNREADABLE = "pages_unreadable"
+# The decision that says that next to nothing of the source looks like pages of a database.
+HARDLY_PAGES = "hardly_pages"
+_LOSSES = frozenset({FILE_CUT, PAGES_UNREADABLE, HARDLY_PAGES})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,15 +220,16 @@ class TableReport:
             "placeholder_keys": self.placeholder_keys[:MOST_LISTED],
             "lost_keys": self.lost_keys, "lost": self.lost[:MOST_LISTED],
             "lost_ranges": [list(pair) for pair in self.lost_ranges[:MOST_LISTED]],
-            "unreadable": self.unreadable, "duplicate_rows": self.duplicate_rows, "duplicates": self.duplicates[:MOST_LISTED],
+            "unreadable": self.unreadable,
+            "duplicate_rows": self.duplicate_rows, "duplicates": self.duplicates[:MOST_LISTED],
             "rungs": dict(self.rungs), "complete": self.complete,
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
         }
 
 
 def rows_are_lost(tables: Sequence[TableReport], decisions: Sequence[dict[str, Any]]) -> bool:
-    """Whether rows are known to be missing: by keys, by ranges, or because the file ends early."""
-    return any(table.lost_something for table in tables) or any(said["what"] == FILE_CUT for said in decisions)
+    """Whether rows are known to be missing: by keys, by ranges, or by pages that are not there or cannot be read."""
+    return any(table.lost_something for table in tables) or any(said["what"] in _LOSSES for said in decisions)
 
 
 @dataclass(kw_only=True)

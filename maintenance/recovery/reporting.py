@@ -59,7 +59,8 @@ def table_report(notes: Notes, db: Building, filler: TableFiller, facts: dict[st
         confirmed=int(facts.get("confirmed", filler.state["proven"])), apart=notes.count("_recovery_apart", tab),
         deleted_remains=notes.count("_recovery_remains", tab), lost_keys=notes.count("_recovery_listed", tab),
         duplicate_rows=notes.count("_recovery_versions", tab), rungs=dict(filler.state["rungs"]),
-        complete=bool(facts.get("complete", True)), unreadable=bool(facts.get("unreadable")), seconds=dict(facts.get("seconds", {})),
+        complete=bool(facts.get("complete", True)),
+        unreadable=bool(facts.get("unreadable")), seconds=dict(facts.get("seconds", {})),
     )
     for name in ("_recovery_uncertain", "_recovery_apart"):
         for reason, count in notes.each(f"SELECT reason, count(*) FROM {name} WHERE tab = ? GROUP BY reason", (tab,)):

@@ -17,11 +17,12 @@ from typing import Any
 
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.create import publish
-from hermes_state.errors import InvalidInput, MarksDamaged, Refused
+from hermes_state.errors import InvalidInput, MarksDamaged, NotAStore, RecoveryStopped, Refused, StateError
 from maintenance.interop.adopt.places import sync
 from maintenance.marks import Marks, marks_path, read_marks, set_mark
 from maintenance.recovery import reporting
 from maintenance.recovery.gathering import Gathering
+from maintenance.recovery.install import restore_command
 from maintenance.recovery.records import Cancel, Progress, Report, Source, TableReport, rows_are_lost
 from maintenance.recovery.sources import find_source
 from maintenance.recovery.work import NAMED, Work, named_by_a_killed_run, work_folder, working
@@ -76,16 +77,23 @@ def recover(
         apart=Path(f"{target}{APART_ENDING}"),
     )
     _refuse_places(found, names)
-    _refuse_taken(names, named_by_a_killed_run(found, target))
+    _refuse_taken(found, names, named_by_a_killed_run(found, target))
     require_space(found, target)
     with working(found, target) as work:
         resumed = work.resumed
-        if not resumed:
-            _refuse_taken(names, frozenset())
-        gathering = Gathering(work, found, search=not native, progress=progress, cancel=cancel, clock=clock)
-        document = gathering.document()
-        ending = _Ending(work, found, names, native=native, resumed=resumed, clock=clock)
-        result = ending.publish(document, allow_partial=allow_partial, started=started)
+        try:
+            if not resumed:
+                _refuse_taken(found, names, frozenset())
+            gathering = Gathering(work, found, search=not native, progress=progress, cancel=cancel, clock=clock)
+            document = gathering.document()
+            ending = _Ending(work, found, names, native=native, resumed=resumed, clock=clock)
+            result = ending.publish(document, allow_partial=allow_partial, started=started)
+        except RecoveryStopped:
+            raise
+        except StateError as error:
+            if isinstance(error, NotAStore) or work.result("copied") is None:
+                forget_work(work)  # nothing is in it that a later run could go on with
+            raise
         forget_work(work)
     return result
 
@@ -137,13 +145,20 @@ def _refuse_places(source: Source, names: Names) -> None:
             )
 
 
-def _refuse_taken(names: Names, ours: frozenset[Path]) -> None:
+def _refuse_taken(source: Source, names: Names, ours: frozenset[Path]) -> None:
     """Refuse names that something has. `ours`: what a killed run of the same recovery has named already."""
     for path in (*_beside(names.output), names.report, names.apart):
         if path not in ours and (path.exists() or path.is_symlink()):
             chosen = path == names.report and path != Path(f"{names.output}{REPORT_ENDING}")
             option = "--report" if chosen else "--output"
-            raise Refused(f"{path} exists already.", hint=f"Name a new file with {option}.", path=path)
+            hint = f"Name a new file with {option}."
+            if path == Path(f"{names.output}{PARTIAL}"):
+                hint = (
+                    "An earlier recovery ended there, with rows lost. "
+                    f"`{restore_command(path, source.main or source.given)}` puts that in the store's place; to "
+                    f"recover anew, name a new file with {option}."
+                )
+            raise Refused(f"{path} exists already.", hint=hint, path=path)
 
 
 def _beside(output: Path) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ Not for: reading rows. Trusting the version number of the file was rejected: fil
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hermes_state.engine import APPLICATION_ID
 from hermes_state.engine.salvage import Salvage, TableInfo, describe_table
@@ -137,8 +137,10 @@ def build_schema(entries: Sequence[Entry], origin: str) -> Schema:
     schema = Schema(origin=origin)
     seen: set[tuple[str, str]] = set()
     for entry in entries:
-        if entry.kind not in ("table", "index", "trigger", "view") or not entry.name:
+        if entry.kind not in ("table", "index", "trigger", "view") or not entry.name or "\0" in entry.name:
             continue
+        if entry.sql is not None and "\0" in entry.sql:
+            entry = replace(entry, sql=None)  # zeroed in part: no statement ends like that
         if (entry.kind, entry.name) not in seen:
             seen.add((entry.kind, entry.name))
             schema.entries.append(entry)

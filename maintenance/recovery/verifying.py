@@ -1,8 +1,8 @@
 """Comparing the rows that are called certain with the source, cell by cell, before anything else touches them.
 
 Invariant: each certain row that the source gives by its key has the same hash in the result; one difference stops the
-run, unless it is the column that turned a damaged cell into another type: then the row is uncertain. Rows that SQL cannot reach in the source were read from its pages and cannot be compared this way: they are
-counted.
+run, unless it is the column that turned a damaged cell into another type: then the row is uncertain. Rows that SQL
+cannot reach in the source were read from its pages and cannot be compared this way: they are counted.
 
 Not for: rows called uncertain. Comparing counts only was rejected: a swapped column keeps every count.
 """

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.errors import NotFound, RecoveryStopped, RepairFailed, StateError
 from maintenance.doctor.findings import Finding, recover_command
+from maintenance.gate.native import refuse_other_program
 from maintenance.repair import attempts
 from maintenance.repair.diagnosis import Diagnosis, diagnose, fingerprint, require_checked, require_derived
 from maintenance.repair.lock import repair_lock
@@ -27,6 +28,7 @@ from maintenance.repair.promotion import Target, kept_copy, promote, refuse_hold
 from maintenance.repair.report import Cancel, Doing, Progress, RepairReport
 from maintenance.repair.steps import Mending, stopped
 from maintenance.repair.work import require_room_for, working
+from maintenance.store_context import context_of
 
 if TYPE_CHECKING:
     from maintenance.recovery.records import FileFacts, Source
@@ -54,6 +56,7 @@ def repair(
     db = Path(os.path.realpath(path))
     if not db.exists():
         raise NotFound(f"There is no store at {path}.", hint="Name the file, or its home with --home.", path=db)
+    refuse_other_program(context_of(db, clock))
     run = _Run(db, clock, progress or (lambda _doing: None), cancel or (lambda: False), step)
     if check_only or dry_run:
         return run.look(planned=dry_run and not check_only)

@@ -10,12 +10,12 @@ Not for: definitions of tables that hold rows; without them the rows can only be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from hermes_state.engine import NulRule
 from hermes_state.engine.private import PrivateCopy, open_private
-from hermes_state.errors import Corrupt, StateError
+from hermes_state.errors import Corrupt, IOFailure, StateError
 from maintenance.doctor.findings import recover_command
 from maintenance.doctor.schema_entries import Entry, FaultyEntry, entries, faulty_entries
 from maintenance.repair.report import Step
@@ -24,13 +24,20 @@ _INLINE = re.compile(r"\busing\s+fts5\b", re.IGNORECASE)
 _CONTENT = re.compile(r"\bcontent\s*=", re.IGNORECASE)
 
 
-def mend_schema(copy: Path, known: Mapping[tuple[str, str], str], rule: NulRule) -> list[Step]:
-    """Take out what SQLite cannot use, then make again what is known. Raises `Corrupt` for a definition of a table."""
+def mend_schema(
+    copy: Path, known: Mapping[tuple[str, str], str], rule: NulRule, diagnosed: Collection[object]
+) -> list[Step]:
+    """Take out what SQLite cannot use, then make again what is known. Raises `Corrupt` for a definition of a table.
+
+    `diagnosed`: rowids of the entries that the diagnosis found. Raises `IOFailure` when others are found now.
+    """
     steps: list[Step] = []
     removed: list[FaultyEntry] = []
     with open_private(copy, search_modules=False, tolerant=True) as private:
         found = {entry.rowid: entry for entry in entries(private)}
-        for fault in faulty_entries(private):
+        faults = faulty_entries(private)
+        _require_same(copy, {fault.entry.rowid for fault in faults}, set(diagnosed))
+        for fault in faults:
             if fault.canonical or not _may_go(fault, found.values()):
                 raise Corrupt(
                     f"The definition of the table {fault.entry.name} in {copy} is damaged, and its rows cannot be "
@@ -49,6 +56,15 @@ def mend_schema(copy: Path, known: Mapping[tuple[str, str], str], rule: NulRule)
         how = "made anew" if made else "entry removed"
         steps.append(Step(kind="schema", object=entry.name, how=how))
     return steps
+
+
+def _require_same(copy: Path, now: set[int], diagnosed: set[object]) -> None:
+    """Two looks must agree: a failed read leaves SQLite with a part of the schema, silently, when it is opened so."""
+    if now != diagnosed:
+        raise IOFailure(
+            f"Two looks at the schema of {copy} found {len(diagnosed)} and {len(now)} entries that cannot be used.",
+            hint="Check the disk, then run the same command again; nothing was changed.", path=copy, errno=0,
+        )
 
 
 def make_missing(copy: Path, name: str, kind: str, known: Mapping[tuple[str, str], str], rule: NulRule) -> list[Step]:

@@ -100,8 +100,9 @@ class Mending:
 
     def _schema(self, findings: list[Finding]) -> None:
         known = known_definitions(self.copy)
-        if any(finding.code == "schema_entry_damaged" for finding in findings):
-            self.steps += mend_schema(self.copy, known, NulRule.CUT)
+        rows = {finding.facts.get("rowid") for finding in findings if finding.code == "schema_entry_damaged"}
+        if rows:
+            self.steps += mend_schema(self.copy, known, NulRule.CUT, rows)
             self._rewrite = True  # the tree of a removed entry belongs to nobody
         for finding in findings:
             if finding.code == "schema_object_missing":

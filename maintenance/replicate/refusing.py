@@ -19,6 +19,7 @@ from hermes_state.engine import open_read
 from hermes_state.errors import LockTimeout, Refused
 from hermes_state.file_lock import CLOSE_ON_EXEC, NO_LINK, try_lock_alone
 from maintenance.gate import preflight
+from maintenance.gate.native import refuse_other_program
 from maintenance.replicate.position import Position, position_of
 from maintenance.space.litestream import is_litestream
 
@@ -44,6 +45,7 @@ def look(ctx: Context, *, alone: bool = True) -> Looked:
 
     Raises `NotFound`, `Refused`, `GenerationLost`, `Corrupt` for a WAL with commits that cannot be seen.
     """
+    refuse_other_program(ctx)
     scan = preflight(ctx, VERB, beside=True)
     with open_read(ctx.db, search_modules=False, clock=ctx.clock) as reader:
         mode = reader.journal_mode

@@ -1,7 +1,8 @@
 """Every text of every table that has no rules of its own, searched and replaced cell by cell.
 
-Invariant: a table that is not known here is searched like the others; virtual tables and their shadows are not, since
-they are made anew from the rows. Cells are read as bytes, so one that is no UTF-8 stops nobody. A trigger that refuses
+Invariant: a table that is not known here is searched like the others, and so is another program's search index that
+keeps texts itself, through its own columns; other virtual tables and all shadows are not, since they are made anew from
+the rows. Cells are read as bytes, so one that is no UTF-8 stops nobody. A trigger that refuses
 changes is taken away and put back, word for word, in the transaction that needs it.
 
 Not for: messages and shared texts of a native store, whose checks and hashes change with them (see `native`).
@@ -9,25 +10,29 @@ Not for: messages and shared texts of a native store, whose checks and hashes ch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from maintenance.dialects.foreign.shape import SEARCH_PREFIXES
 from maintenance.quoting import quoted
+from maintenance.space.segments import fulltext_tables
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
     from maintenance.scrub.patterns import Redactor
 
 ROWS_A_STEP = 200
+_CONTENT = re.compile(r"[(,]\s*content\s*=\s*('[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|[^\s,)]*)", re.IGNORECASE)
 # How bytes that are no text come back as they were.
 _LOSSLESS = {"utf-8": "surrogateescape", "utf-16-le": "surrogatepass", "utf-16-be": "surrogatepass"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """An ordinary table."""
+    """An ordinary table, or a search index that keeps its texts."""
 
     # its name
     name: str
@@ -48,13 +53,15 @@ class Change:
 
 
 def tables_of(reader: Reader, left_out: frozenset[str], fixed: frozenset[str]) -> list[Table]:
-    """The tables to search: all ordinary ones but `left_out`, without the columns `fixed`, which hold words of ours."""
+    """The tables to search: all but `left_out`, without the columns `fixed`, which hold words of ours."""
     found = []
     listed = reader.rows(
-        "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name"
+        "SELECT name, wr, type FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'virtual') "
+        "ORDER BY name"
     )
-    for name, without_rowid in listed:
-        if name in left_out or name.startswith("sqlite_"):
+    keeping = indexes_with_texts(reader)
+    for name, without_rowid, kind in listed:
+        if name in left_out or name.startswith("sqlite_") or (kind == "virtual" and name not in keeping):
             continue
         # Generated columns follow the others and cannot be written.
         columns = reader.rows("SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden = 0", (name,))
@@ -67,6 +74,26 @@ def tables_of(reader: Reader, left_out: frozenset[str], fixed: frozenset[str]) -
         key = key or tuple(sorted(taken))
         found.append(Table(name=name, key=key, columns=tuple(c for c in sorted(taken) if c not in fixed)))
     return found
+
+
+def indexes_with_texts(reader: Reader) -> list[str]:
+    """FTS5 tables of other programs that hold their texts themselves: those without the option `content`."""
+    return [
+        name for name in fulltext_tables(reader)
+        if not name.startswith(SEARCH_PREFIXES) and _content_of(reader, name) is None
+    ]
+
+
+def has_no_texts(reader: Reader, name: str) -> bool:
+    """Whether an FTS5 table keeps no texts at all, so that it cannot be made anew."""
+    return _content_of(reader, name) == ""
+
+
+def _content_of(reader: Reader, name: str) -> str | None:
+    """The option `content` of an FTS5 table, None when it has none."""
+    (sql,) = reader.rows("SELECT sql FROM sqlite_schema WHERE name = ?", (name,))[0]
+    found = _CONTENT.search(str(sql))
+    return None if found is None else found.group(1).strip("'\"`[]")
 
 
 def codec_of(reader: Reader) -> str:

@@ -22,6 +22,7 @@ from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.gate import exclusive, online, preflight, reading
 from maintenance.output.progress import progress
 from maintenance.scrub import traces, work
+from maintenance.scrub.breathing import breathing
 from maintenance.scrub.patterns import Redactor, Rule, literals
 from maintenance.space import reclaim
 from maintenance.space.disk import require_room, rooms
@@ -91,9 +92,9 @@ class Scrubbed:
 def look(ctx: Context, rules: tuple[Rule, ...]) -> Found:
     """Search the rows, and the copies beside the store. Writes nothing."""
     redactor = Redactor(rules)
-    with reading(ctx) as reader, progress(None, "searching") as bar, reader.snapshot():
+    with reading(ctx) as reader, progress(None, "searching") as bar, breathing(), reader.snapshot():
         native = work.is_native(reader)
-        rows = work.look(reader, redactor, bar.advance)
+        rows = work.look(reader, redactor, bar.advance, lambda table: bar.restart(None, f"searching {table}"))
         nul_rule = rule_of_store(reader)
     copies = copies_with(ctx.db, redactor.found | literals(rules))
     return Found(
@@ -123,7 +124,7 @@ def scrub(ctx: Context, rules: tuple[Rule, ...], before: Found) -> Scrubbed:
         # The message's first line says that nothing was changed, which is no longer so.
         incomplete, holders = INCOMPLETE, tuple(line.strip() for line in held.message.splitlines()[1:])
     secrets = before.secrets | redactor.found | literals(rules)
-    with reading(ctx) as reader, reader.snapshot():
+    with reading(ctx) as reader, progress(None, "searching again"), breathing(), reader.snapshot():
         left = work.look(reader, Redactor(rules))
     # Nothing of ours is open now: reading bytes takes no lock away.
     proof = () if incomplete else _proof(ctx, search, secrets)
@@ -135,7 +136,7 @@ def scrub(ctx: Context, rules: tuple[Rule, ...], before: Found) -> Scrubbed:
 
 def _alone(ctx: Context, redactor: Redactor, before: Found, search: Path | None) -> Counter[str]:
     """Rows, indexes, free pages and WAL, under the exclusive lock; then the search index anew."""
-    with exclusive(ctx, VERB, nul_rule=before.nul_rule) as alone, progress(None, "redacting") as bar:
+    with exclusive(ctx, VERB, nul_rule=before.nul_rule) as alone, progress(None, "redacting") as bar, breathing():
         store = alone.store
         found = sizes(store)
         store.keep_wal = litestream(store).found
@@ -150,9 +151,8 @@ def _alone(ctx: Context, redactor: Redactor, before: Found, search: Path | None)
         counts = row_counts(store, [name for name in row_tables(store) if name not in MAY_SHRINK])
         store.tune(secure_delete=1)
         rows = work.replace(store, redactor, ctx.clock, bar.advance)
-        if not before.native:
-            bar.restart(None, "building the search indexes anew")
-            work.rebuild_indexes(store)
+        bar.restart(None, "building the search indexes anew")
+        work.rebuild_indexes(store)
         bar.restart(None, "rewriting the file")
         reclaim.vacuum(store, found)
         require_same_counts(ctx.db, counts, row_counts(store, tuple(counts)))
@@ -177,7 +177,7 @@ def _proof(ctx: Context, search: Path | None, secrets: frozenset[str] | set[str]
 
 def _beside(ctx: Context, redactor: Redactor, before: Found) -> Counter[str]:
     preflight(ctx, VERB, beside=True)
-    with online(ctx, VERB, nul_rule=before.nul_rule) as opened, progress(None, "redacting") as bar:
+    with online(ctx, VERB, nul_rule=before.nul_rule) as opened, progress(None, "redacting") as bar, breathing():
         return work.replace(opened.store, redactor, ctx.clock, bar.advance)
 
 

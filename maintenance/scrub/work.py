@@ -33,6 +33,7 @@ NATIVE_APART = frozenset({"store", "migrations", "messages", "bodies", "shared_t
 FOREIGN_APART = frozenset({"schema_version"})
 _CONSTRAINT = 19  # CHECK, UNIQUE, NOT NULL or a foreign key
 Advance = Callable[[int], None]
+Enter = Callable[[str], None]
 
 
 def is_native(reader: Reader) -> bool:
@@ -40,20 +41,26 @@ def is_native(reader: Reader) -> bool:
     return native_identity(reader) is not None
 
 
-def look(reader: Reader, redactor: Redactor, advance: Advance = lambda _rows: None) -> Counter[str]:
-    """Rows with secrets in them, by table. Changes nothing."""
+def look(
+    reader: Reader, redactor: Redactor, advance: Advance = lambda _rows: None, enter: Enter = lambda _table: None
+) -> Counter[str]:
+    """Rows with secrets in them, by table; `enter` is told each table before it is searched. Changes nothing."""
     found: Counter[str] = Counter()
     ours = is_native(reader)
     codec = cells.codec_of(reader)
     for table in cells.tables_of(reader, NATIVE_APART if ours else FOREIGN_APART, FIXED_COLUMNS):
+        enter(table.name)
         for portion in cells.search(reader, table, redactor, codec):
             found[table.name] += len(portion)
             advance(len(portion))
     if ours:
+        enter("messages")
         for rows in native.messages(reader, redactor):
             found["messages"] += len(rows)
             advance(len(rows))
+        enter("shared_texts")
         found["shared_texts"] += sum(1 for _text in native.texts(reader, redactor))
+        enter("stream_frames")
         found["stream_frames"] += sum(1 for _text in native.streams(reader, redactor))
     return +found
 
@@ -127,8 +134,8 @@ def _touch_index(tx: Any, table: cells.Table, portion: list[cells.Change]) -> No
 
 
 def rebuild_indexes(store: Store) -> tuple[str, ...]:
-    """Build hermes-agent's own search indexes anew, so that no old term stays in them; returns their names."""
-    names = fulltext_tables(store)
+    """Build all search indexes in the file anew, so that no old term stays in them; returns their names."""
+    names = tuple(name for name in fulltext_tables(store) if not cells.has_no_texts(store, name))
     for name in names:
         with store.transaction(durability="power") as tx:
             tx.execute(f'INSERT INTO "{name}" ("{name}") VALUES (\'rebuild\')')

@@ -92,6 +92,12 @@ def page_problems(reader: Reader) -> tuple[str, ...]:
     return tuple(str(text) for (text,) in found if text != "ok")
 
 
+def first_line(problems: Iterable[str]) -> str:
+    """The first line of findings that says something: SQLite puts `*** in database main ***` before those of pages."""
+    lines = [line.strip() for text in problems for line in text.splitlines()]
+    return next((line for line in lines if line and not line.startswith("***")), "")
+
+
 def index_problems(ctx: Context, bar: Progress | None = None) -> dict[str, str]:
     """The search indexes that are damaged whichever way their tokenizer treats NUL, with the finding."""
     suspects = {}
@@ -179,7 +185,7 @@ def require_sound(path: Path, verdict: Verdict, *, when: str) -> None:
     if verdict.pages:
         more = f" ({plural(len(verdict.pages), 'finding')})" if len(verdict.pages) > 1 else ""
         raise Corrupt(
-            f"{path} is damaged, found {when}: {verdict.pages[0]}{more}.",
+            f"{path} is damaged, found {when}: {first_line(verdict.pages)}{more}.",
             hint=f"Rewriting a damaged file can lose rows. Run `hermes-state doctor --db {path}` first.",
             path=path,
             findings=verdict.pages,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import pytest
 
 from hermes_state import open_store
@@ -29,6 +30,33 @@ def test_a_full_disk_in_the_first_commit_of_a_wal_is_no_damage_of_it(tmp_path: P
                 pass
         assert injection.hit or number > 2
         verb(tmp_path, "sessions", "rename", "talk", f"name {number}")
+
+
+@pytest.mark.slow
+def test_a_read_that_fails_while_the_schema_is_read_tolerantly_costs_no_entry(tmp_path: Path) -> None:
+    """Under `writable_schema` SQLite takes the part of a schema that it could read for all of it, and says nothing."""
+    raised = 0
+    for number in range(314, 328, 2):
+        home = tmp_path / str(number)
+        foreign(home)
+        whole = _names(home / STORE)
+        corruption.duplicate_schema_row(home / STORE, "messages")
+        with inject(Fault(operation="read", role="main", number=number)):
+            try:
+                repair(home / STORE)
+            except StateError:
+                raised += 1
+                continue
+        assert _names(home / STORE) == whole, number
+    assert raised
+
+
+def _names(path: Path) -> list[object]:
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute("SELECT type, name FROM sqlite_schema ORDER BY 1, 2").fetchall()  # type: ignore[return-value]
+    finally:
+        connection.close()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ OURS = [
 THEIRS = [
     "", "--help", "-h", "--version", "gateway run", "-p work gateway run", "sessions browse", "--tui",
     "-p work sessions browse", "doctor --fix", "doctor --ack=X", "-m model sessions list", "chat -q sessions",
-    "sessions --bogus list", "sessions repair --check-only", "-- sessions",
+    "sessions --bogus list", "sessions browse --no-such-flag", "-- sessions",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,53 @@ def test_a_step_that_killed_its_process_twice_is_left_out(tmp_path: Path, child:
         {"what": "carving_left_out", "why": "it ended the process twice"}
     ]
     assert report.table("messages").rungs.keys() == {"bisection"}
+
+
+NAMING = """
+import sys, gates
+from pathlib import Path
+from maintenance.recovery import recover, reporting, run
+
+run.MARGIN_BYTES = 1 << 20
+ending = sys.argv[3]
+name_it, write_it = run._Ending._publish, reporting.write_report
+
+def stop():
+    gates.reach("there")
+    gates.wait("never")
+
+def publish(self, staged, target):
+    name_it(self, staged, target)
+    if target.name.endswith(ending):
+        stop()
+
+def write(document, target):
+    if ending == "half a report":
+        target.write_text("{")
+        stop()
+    write_it(document, target)
+
+run._Ending._publish, reporting.write_report = publish, write
+recover(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("ending", [".jsonl", ".partial", "half a report"])
+def test_killed_while_files_get_their_names_the_same_command_goes_on(
+    tmp_path: Path, child: Children, ending: str, allowed: bool
+) -> None:
+    db = foreign_store(tmp_path, "0.19.0", grown=8)
+    zero_leaves(db, "messages", 2, seed=3)
+    straight = recover(db, tmp_path / "straight.db", allow_partial=True)
+    output = tmp_path / "out.db"
+    victim = child(NAMING, db, output, ending)
+    victim.wait_for("there")
+    victim.kill()
+    report = recover(db, output, allow_partial=allowed)
+    assert report.resumed and report.output == (output if allowed else tmp_path / "out.db.partial")
+    assert everything(report.output) == everything(straight.output)
+    assert sorted(path.name for path in tmp_path.glob("out.db*") if not path.name.endswith(("-wal", "-shm"))) == [
+        report.output.name, "out.db.recovery-apart.jsonl", "out.db.recovery.json",
+    ]
+    assert json.loads(report.report_path.read_text())["output"] == str(report.output)

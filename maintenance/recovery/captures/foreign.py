@@ -4,8 +4,8 @@ Invariant: a row is missing when the live file has none like it and, where the m
 WAL, when it was not there before the WAL either: what others deleted since stays deleted. A message is the same when
 session, role, content, tool fields and time are; flags that say how it is shown do not count, and equal messages are
 counted, not folded. A missing message keeps its id when that is free, so that the order stays; else it gets the next
-one. A session that both have keeps the live row; where they differ it is listed. Every table is looked at, unknown
-ones too.
+one. A session that both have keeps the live row; where they differ it is listed. Every table with a key that
+both have is looked at, unknown ones too; `untaken` lists the others.
 
 Not for: leases and locks of processes that are gone. Copying tables whole was rejected: both sides went on.
 """
@@ -64,9 +64,9 @@ def missing(whole: Reader, before: Reader | None, live: Reader, deleted: Callabl
     found = Missing()
     gone: set[str] = set()
     for table in ordinary_tables(whole):
-        if not _columns(live, table):
-            continue  # the live file's schema has no such table; a report by `recover` has its rows
-        key = _key(whole, table)
+        if not columns_of(live, table):
+            continue  # no such table in the live file; `untaken` counts its rows
+        key = key_of(whole, table)
         if table == "messages":
             found.messages = _messages(whole, before, live, gone)
         else:
@@ -119,7 +119,7 @@ def bring_in(tx: Transaction, found: Missing) -> Counter[str]:
 
 
 def _messages(whole: Reader, before: Reader | None, live: Reader, gone: set[str]) -> list[dict[str, Any]]:
-    columns = [name for name in _columns(whole, "messages") if name in _columns(live, "messages")]
+    columns = [name for name in columns_of(whole, "messages") if name in columns_of(live, "messages")]
     said = [columns.index(name) for name in SAID if name in columns]
     session = columns.index("session_id")
     candidates: dict[str, list[tuple[bytes, tuple[Any, ...]]]] = {}
@@ -164,14 +164,14 @@ def _rows(
     whole: Reader, before: Reader | None, live: Reader, table: str, key: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Rows whose key the live table does not have, nor had before the WAL."""
-    shared = _columns(live, table)
-    columns = [name for name in _columns(whole, table) if name in shared]
+    shared = columns_of(live, table)
+    columns = [name for name in columns_of(whole, table) if name in shared]
     if not key or not set(key) <= set(columns):
-        return
+        return  # `untaken` counts its rows
     names = ", ".join(quoted(name) for name in columns)
     where = " AND ".join(f"{quoted(name)} IS ?" for name in key)
     places = [columns.index(name) for name in key]
-    there = [reader for reader in (live, before) if reader is not None and _columns(reader, table)]
+    there = [reader for reader in (live, before) if reader is not None and columns_of(reader, table)]
     for row in whole.iterate(f"SELECT {names} FROM {quoted(table)}", batch=_PORTION):
         values = [row[place] for place in places]
         if all(reader.row(f"SELECT 1 FROM {quoted(table)} WHERE {where}", values) is None for reader in there):
@@ -179,7 +179,7 @@ def _rows(
 
 
 def _differing(whole: Reader, live: Reader) -> dict[str, list[str]]:
-    columns = [name for name in _columns(whole, "sessions") if name in _columns(live, "sessions")]
+    columns = [name for name in columns_of(whole, "sessions") if name in columns_of(live, "sessions")]
     names = ", ".join(quoted(name) for name in columns)
     found = {}
     for row in whole.iterate(f"SELECT {names} FROM sessions", batch=_PORTION):
@@ -210,14 +210,15 @@ def ordinary_tables(reader: Reader) -> list[str]:
     return sorted(kept, key=lambda name: {"sessions": 0, "messages": 2}.get(name, 1))
 
 
-def _columns(reader: Reader, table: str) -> list[str]:
+def columns_of(reader: Reader, table: str) -> list[str]:
     """Columns that a row can be given, generated ones left out."""
     return [
         str(name) for (name,) in reader.rows("SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0", (table,))
     ]
 
 
-def _key(reader: Reader, table: str) -> list[str]:
+def key_of(reader: Reader, table: str) -> list[str]:
+    """Columns of the primary key; none for a table without."""
     rows = reader.rows("SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", (table,))
     return [str(name) for (name,) in rows]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,10 +28,12 @@ from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.gate import online, preflight
 from maintenance.ledger import deleted_at
 from maintenance.recovery.captures import foreign, native
+from maintenance.recovery.captures.facts import only_in
 from maintenance.recovery.captures.manifest import Capture, captures_beside, verify
 from maintenance.recovery.captures.order import in_order, require_order
+from maintenance.recovery.captures.untaken import Untaken, untaken
 from maintenance.recovery.captures.view import View, view_of
-from maintenance.space.verify import page_problems
+from maintenance.space.verify import first_line, page_problems
 from maintenance.store_context import Context, context_of
 
 if TYPE_CHECKING:
@@ -52,6 +55,10 @@ class CaptureRows:
     differing: dict[str, list[str]] = field(default_factory=dict)
     # rows that could not be taken, in words
     refused: tuple[str, ...] = ()
+    # rows by table that merging does not bring in, and that the store lacks; named in `refused` too
+    left: dict[str, int] = field(default_factory=dict)
+    # sessions with facts that the capture alone has: id -> columns; changes of counters and the like are none
+    facts: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -122,10 +129,12 @@ def _native(ctx: Context, view: View, dry_run: bool) -> CaptureRows:
     with open_store(path=ctx.db, clock=ctx.clock) as store:
         native.require_same_store(store.core, view, ctx.clock)
         merged = native.merge(store.core, view, ctx.clock, write=not dry_run)
+    left, facts = _stays(ctx, view, ours=True)
     rows = {"sessions": merged.sessions_new, "messages": merged.messages_new}
     return CaptureRows(
         folder=view.capture.folder, rows={name: count for name, count in rows.items() if count},
-        refused=tuple(problem.reason for problem in merged.problems),
+        refused=(*(problem.reason for problem in merged.problems), *map(str, left)),
+        left={one.table: one.rows for one in left}, facts=facts,
     )
 
 
@@ -135,7 +144,23 @@ def _foreign(ctx: Context, view: View, dry_run: bool) -> CaptureRows:
         found = _missing(ctx, view, live)
     if not dry_run and found.rows:
         found = _bring_in(ctx, view, rule)
-    return CaptureRows(folder=view.capture.folder, rows=found.by_table(), differing=found.differing)
+    left, facts = _stays(ctx, view, ours=False)
+    return CaptureRows(
+        folder=view.capture.folder, rows=found.by_table(), differing=found.differing, refused=tuple(map(str, left)),
+        left={one.table: one.rows for one in left}, facts=facts,
+    )
+
+
+def _stays(ctx: Context, view: View, *, ours: bool) -> tuple[list[Untaken], dict[str, list[str]]]:
+    """What stays in the capture alone: tables that are not merged, and facts of sessions."""
+    with ExitStack() as opened:
+        live = opened.enter_context(open_read(ctx.db, clock=ctx.clock))
+        whole, before = (
+            None if path is None else opened.enter_context(open_private(path, search_modules=False))
+            for path in (view.whole, view.before)
+        )
+        assert whole is not None
+        return untaken(whole, before, live, native=ours), only_in(whole, before, live, native=ours)
 
 
 def _missing(ctx: Context, view: View, live: Any) -> foreign.Missing:
@@ -175,7 +200,7 @@ def _require_sound(ctx: Context) -> None:
         problems = page_problems(reader)
     if problems:
         raise Corrupt(
-            f"{ctx.db} is damaged, so nothing is merged into it: {problems[0]}.",
+            f"{ctx.db} is damaged, so nothing is merged into it: {first_line(problems)}.",
             hint=f"Run `hermes-state doctor --db {ctx.db}` first.", path=ctx.db,
         )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from hermes_state.engine.private import open_private
 from hermes_state.errors import CaptureRefused, InsufficientSpace, StateError
 from maintenance.recovery.captures.manifest import Capture
+from maintenance.space.verify import first_line
 
 _SPARE_BYTES = 64 << 20
 
@@ -80,7 +81,7 @@ def _require_sound(capture: Capture, path: Path) -> None:
         said = [error.message]
     if said != ["ok"]:
         raise CaptureRefused(
-            f"The store in the capture {capture.folder} is damaged: {said[0]}.",
+            f"The store in the capture {capture.folder} is damaged: {first_line(said)}.",
             hint=f"Run `hermes-state sessions recover --source {capture.folder}`, then import what it gives.",
             path=capture.folder, kind="base",
         )

@@ -34,6 +34,8 @@ class PageMap:
         # Root of a linked page; of another page the interior page that points to it, 0 for none.
         self._above = array("I", bytes(4 * (count + 1)))
         self.states = bytearray(count + 1)
+        # root -> pages that its tree names and that are of a kind which it cannot have, and are in no other tree
+        self.strangers: dict[int, int] = {}
         self._roots = {root for root in roots if 0 < root <= count}
         self._mark_maps()
         for root in sorted(self._roots):
@@ -92,6 +94,8 @@ class PageMap:
                 if kinds[child] in family or kinds[child] not in TREE_PAGES:
                     states[child], above[child] = LINKED, root
                     waiting.append(child)
+                else:
+                    self.strangers[root] = self.strangers.get(root, 0) + 1
             self._image.give_back()
 
     def _mark_free(self) -> None:

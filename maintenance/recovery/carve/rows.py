@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from maintenance.recovery.carve.fit import Fit
 from maintenance.recovery.carve.lost import Lost
+from maintenance.recovery.carve.order import out_of_order
 from maintenance.recovery.carve.pagemap import FREE, LINKED, MAP, TRUNK, PageMap
 from maintenance.recovery.carve.schema import SCHEMA_SHAPE, layout_of, schema_of, shapes_of
 from maintenance.recovery.carve.shapes import IndexShape, TableShape, roots
@@ -62,6 +63,8 @@ class CarvedRow(NamedTuple):
     # order of the commit that wrote the page: 0 the main file, 1 to n the WAL's commits, negative those of generations
     # before the main file's last checkpoint; None: a frame that belongs to no commit
     commit: int | None
+    # False: an entry whose key is not where the others of its page say that it belongs
+    in_order: bool = True
 
 
 @dataclass(kw_only=True)
@@ -74,6 +77,8 @@ class Tally:
     cells_unreadable: int = 0
     # pages that a root reaches and that are no pages of a tree any more
     pages_unreadable: int = 0
+    # pages of each table's tree of which nothing or not every row could be read, by the table's name; sqlite_schema too
+    unread_of: dict[str, int] = field(default_factory=dict)
     # free pages that the header counts and no list names: what lies on them looks like rows that are live
     free_pages_unlisted: int = 0
 
@@ -129,6 +134,17 @@ class _Carving:
             if shape.root and shape.root not in self._by_root:
                 self._by_root[shape.root] = self._release_of(shape)
         self._slack_readers: dict[int, SlackReader] = {}
+        for number in known | set(self._by_root):
+            # A root that is no page of a tree, and pages that an interior page names and that are of another kind.
+            linked = number < len(self._pages.states) and self._pages.states[number] == LINKED
+            self._not_read(number, self._pages.strangers.get(number, 0) + (not linked))
+
+    def _not_read(self, root: int, pages: int = 1) -> None:
+        """Count pages of the tree of a table that could not be read, or not whole."""
+        fit = self._by_root.get(root)
+        name = SCHEMA_SHAPE.name if root == 1 else fit.name if fit is not None else ""
+        if name and pages:
+            self._tally.unread_of[name] = self._tally.unread_of.get(name, 0) + pages
 
     def _release_of(self, shape: TableShape) -> Fit:
         """A table that the caller knows and only the file has a root of: as the file has it, else by its rows."""
@@ -198,12 +214,15 @@ class _Carving:
             other = self._lost.table_of_rows([cell[1] for cell in cells[:8]], index=not table_page)
             if other is not None and other.name != fit.name and place == "linked":
                 place = "unlinked"
+                self._not_read(root)
             if other is not None or place != "linked":
                 fit = other
             if (fit is None and not table_page) or (fit is not None and id(fit) not in self._wanted):
                 return
         self._tally.pages += 1
         self._tally.cells_unreadable += unreadable
+        if place == "linked" and (unreadable or not cells):
+            self._not_read(root, int(unreadable > 0 or number != root))
         commit = image.commit_of(number)
         if place in self._places:
             # A checksum that does not agree says that something on the page is wrong, and not what.
@@ -248,10 +267,13 @@ class _Carving:
                     yield CarvedRow(None, root, rowid, tuple(values), page, place, whole, commit)
             return
         name, make, certain = fit.name, fit.row, place == "linked"
-        for rowid, values, whole, _, _ in cells:
+        # Slack has entries of several times, which have no order.
+        sorted_page = fit.shape.without_rowid and place != "slack"
+        strays = out_of_order([cell[1] for cell in cells]) if sorted_page else frozenset()
+        for number, (rowid, values, whole, _, _) in enumerate(cells):
             if not certain and fit.count and not fit.fits(values):
                 continue
-            yield CarvedRow(name, root, rowid, make(rowid, values), page, place, whole, commit)
+            yield CarvedRow(name, root, rowid, make(rowid, values), page, place, whole, commit, number not in strays)
 
     def _slack(self, fit: Fit, page: bytes, base: int | None, gaps: list[tuple[int, int]]) -> list[Cell]:
         reader = self._slack_readers.get(id(fit))
@@ -272,6 +294,7 @@ class _Carving:
         linked = self._pages.states[number] == LINKED
         if linked:
             self._tally.pages_unreadable += 1
+            self._not_read(self._pages.root_of(number))
             fit = self._by_root.get(self._pages.root_of(number))
             candidates = [fit] if fit is not None else []
         else:

@@ -31,6 +31,8 @@ from maintenance.recovery.format.wal import LINK, Commit, Generation, Wal, WalRu
 
 # Mapped pages that were read are given back after this many bytes.
 _GIVE_BACK_BYTES = 32 << 20
+# What the kernel maps around one page that is touched, when the file is in its cache: 16 pages of 4 KiB.
+_MAPPED_AROUND = 64 << 10
 # A WAL may say that the database has this many pages whatever the size of the files.
 _LEAST_LIMIT_PAGES = 1 << 22
 
@@ -127,13 +129,13 @@ class Image:
         """The page as the main file has it; zeros behind the end of a file that is cut within it."""
         at = (number - 1) * self.page_size
         raw = self._main[at : at + self.page_size] if number > 0 else b""
-        self._read_bytes += len(raw)
+        self._read_bytes += max(len(raw), _MAPPED_AROUND)
         return raw if len(raw) == self.page_size or not raw else raw.ljust(self.page_size, b"\0")
 
     def frame_page(self, frame: int) -> bytes:
         """The page in a frame of the WAL."""
         at = self.wal.offset(frame)
-        self._read_bytes += self.page_size
+        self._read_bytes += max(self.page_size, _MAPPED_AROUND)
         return self._log[at : at + self.page_size]
 
     def real_bytes(self, number: int) -> int:

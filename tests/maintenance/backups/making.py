@@ -10,6 +10,7 @@ import apsw
 
 from maintenance.backups import Restored, restore
 from tests.maintenance.adopting import nobody
+from tests.support.children import Children
 
 
 def leave_wal(db: Path, *statements: str) -> None:
@@ -63,3 +64,29 @@ def damage_table(db: Path, table: str = "messages") -> None:
     with db.open("r+b") as file:
         file.seek((page - 1) * 4096)
         file.write(bytes(4096))
+
+
+UNFINISHED = """
+import sys, gates, apsw
+store = apsw.Connection(sys.argv[1])
+store.execute("PRAGMA journal_mode = delete").fetchall()
+store.execute("PRAGMA cache_size = 1").fetchall()
+store.execute("BEGIN IMMEDIATE")
+store.execute("UPDATE messages SET content = 'half of it ' || coalesce(content, '')").fetchall()
+store.cache_flush()
+gates.reach("written")
+gates.wait("never")
+"""
+
+
+def leave_journal(db: Path, child: Children) -> dict[str, bytes]:
+    """Let a process die within a change in rollback mode; the database and its journal, as bytes."""
+    writer = child(UNFINISHED, db)
+    writer.wait_for("written")
+    writer.kill()
+    return both_files(db)
+
+
+def both_files(db: Path) -> dict[str, bytes]:
+    """The database and its rollback journal."""
+    return {ending: Path(f"{db}{ending}").read_bytes() for ending in ("", "-journal")}

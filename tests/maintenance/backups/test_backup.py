@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes_state.errors import BackupStopped, Corrupt, InsufficientSpace, InvalidInput
+from hermes_state.errors import BackupStopped, Corrupt, InsufficientSpace, InvalidInput, Refused
 from maintenance.backups import backup, read_manifest
 from maintenance.backups.catalog import backups_of, working_name
 from maintenance.space import disk
-from tests.maintenance.backups.making import damage_table, leave_wal, query, tidy
+from tests.maintenance.backups.making import both_files, damage_table, leave_journal, leave_wal, query, tidy
 from tests.maintenance.native_stores import add_session, new_store
 from tests.support.children import Children
 from tests.support.cli import RunCli
@@ -182,3 +182,39 @@ def test_nothing_is_left_beside_the_store(store_copy: StoreCopy) -> None:
     names = {path.name for path in db.parent.iterdir()}
     assert names <= {"state.db", "state.db-wal", "state.db-shm", "backups"}
     assert os.path.getsize(db) == db.stat().st_size
+
+
+def test_a_store_with_an_unfinished_change_gives_no_backup_and_says_what_to_do(
+    store_copy: StoreCopy, child: Children
+) -> None:
+    db = tidy(store_copy())
+    before = leave_journal(db, child)
+    with pytest.raises(Refused) as caught:
+        backup(db)
+    assert str(caught.value) == (
+        f"{db} has a rollback journal beside it: a change was never finished, and no backup is made of half of it. "
+        "Nothing was changed."
+    )
+    assert caught.value.hint == (
+        f"Start Hermes once, which undoes it, or run `hermes-state sessions recover --source {db}`."
+    )
+    assert both_files(db) == before
+
+
+def test_a_dry_run_leaves_nothing_beside_the_store(store_copy: StoreCopy, run_cli: RunCli) -> None:
+    db = tidy(store_copy())
+    before = db.stat()
+    plan = run_cli("sessions", "backup", "--db", db, "--dry-run", "--json")
+    assert plan.exit_code == 0 and plan.json["bytes"] == before.st_size
+    assert [path.name for path in db.parent.iterdir()] == ["state.db"]
+    assert (db.stat().st_mtime_ns, db.stat().st_size) == (before.st_mtime_ns, before.st_size)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(store_copy: StoreCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = store_copy()
+    # Whoever runs the tests may write everywhere.
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    with pytest.raises(InvalidInput) as caught:
+        backup(db)
+    assert str(caught.value) == f"Nothing can be written to the folder {db.parent}."
+    assert caught.value.hint == "Name another folder with --to."

@@ -13,7 +13,16 @@ from hermes_state import open_store
 from hermes_state.errors import BackupDamaged, Corrupt, InvalidInput, NotFound, Refused, StoreHeld
 from maintenance.backups import RestorePlan, backup, restore
 from maintenance.replacement import unfinished
-from tests.maintenance.backups.making import copied, damage_table, leave_wal, put_back, query, tidy
+from tests.maintenance.backups.making import (
+    both_files,
+    copied,
+    damage_table,
+    leave_journal,
+    leave_wal,
+    put_back,
+    query,
+    tidy,
+)
 from tests.maintenance.native_stores import add_session, new_store
 from tests.maintenance.replacement.replacing import STATES, files_of
 from tests.support.children import Children
@@ -272,3 +281,36 @@ def test_the_command_asks_shows_and_restores(store_copy: StoreCopy, run_cli: Run
     asked = run_cli("sessions", "restore", made.path, "--db", db)
     assert asked.exit_code == 1 and "no terminal to ask on" in asked.stderr
     assert query(db, "SELECT count(*) FROM messages") == [(74,)]
+
+
+def test_a_store_with_an_unfinished_change_is_restored_and_its_journal_kept(
+    store_copy: StoreCopy, child: Children
+) -> None:
+    db = tidy(store_copy())
+    made = backup(db)
+    before, plans = leave_journal(db, child), list[RestorePlan]()
+    put_back(made.path, db, agreed=seen(plans))
+    assert both_files(db) == before and plans[0].gap.readable
+    assert (plans[0].gap.messages_missing, plans[0].gap.tables) == (0, {})
+    done = put_back(made.path, db)
+    assert done.replaced is not None and done.replaced.aside is not None
+    assert (done.replaced.aside / f"{db.name}-journal").read_bytes() == before["-journal"]
+    assert query(db, "SELECT count(*) FROM messages WHERE content LIKE 'half of it %'") == [(0,)]
+
+
+def test_a_linked_backup_is_compared_with_the_manifest_of_the_file(store_copy: StoreCopy, tmp_path: Path) -> None:
+    db = tidy(store_copy())
+    link = tmp_path / "link.db"
+    link.symlink_to(backup(db).path)
+    plans: list[RestorePlan] = []
+    put_back(link, db, agreed=seen(plans))
+    assert plans[0].verified
+
+
+def test_equal_ids_of_another_store_are_other_messages(store_copy: StoreCopy, tmp_path: Path) -> None:
+    db = tidy(store_copy())
+    other = new_store(tmp_path / "native.db")
+    add_session(other, "s1")
+    plans: list[RestorePlan] = []
+    put_back(backup(other, tmp_path / "backups").path, db, new_store=True, agreed=seen(plans))
+    assert (plans[0].gap.sessions_shared, plans[0].gap.messages_missing) == (0, 72)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from hermes_state.testing.page_damage import zero_header, zero_leaves
 from tests.maintenance.recovery.recovering import everything, foreign_store, native_store
+from tests.support.children import Children
 from tests.support.cli import RunCli
 
 pytestmark = pytest.mark.slow
@@ -78,8 +80,49 @@ def test_a_partial_result_is_not_installed(run_cli: RunCli, tmp_path: Path) -> N
     damaged = db.read_bytes()
     ran = run_cli("sessions", "recover", "--source", db, "--install", "--yes")
     assert ran.exit_code == 65
-    assert ran.stderr.endswith(f"the result is {db}.recovered.db.partial. {db} was not replaced.\n")
+    command = f"hermes-state sessions restore {db}.recovered.db.partial --db {db}"
+    assert ran.stderr.splitlines()[-2:] == [
+        f"Rows are known to be lost: the result is {db}.recovered.db.partial.",
+        f"{db} was not replaced. Read {db}.recovered.db.recovery.json; to have what there is put in its place: "
+        f"`{command}`.",
+    ]
     assert db.read_bytes() == damaged
+    assert run_cli(*command.split()[1:], "--yes").exit_code == 0
+    assert run_cli("doctor", "--db", db).exit_code in (0, 3)
+
+
+def test_install_beside_a_holder_is_refused_before_the_work(run_cli: RunCli, child: Children, tmp_path: Path) -> None:
+    db = native_store(tmp_path / "home", sessions=4)
+    holder = child(
+        "import sys, gates\nfrom pathlib import Path\nfrom hermes_state import open_store\n"
+        "with open_store(path=Path(sys.argv[1])):\n    gates.reach('open')\n    gates.wait('never')\n", db,
+    )
+    holder.wait_for("open")
+    ran = run_cli("sessions", "recover", "--source", db, "--install", "--yes")
+    assert ran.exit_code == 1
+    assert ran.stderr.splitlines()[0] == (
+        f"Error: `sessions recover` needs {db} for itself, and 1 other process has it open. Nothing was changed."
+    )
+    assert [path.name for path in db.parent.iterdir() if "recover" in path.name] == []
+    holder.kill()
+    assert run_cli("sessions", "recover", "--source", db, "--install", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "ending", ["out.db", "out.db.partial", "out.db.recovery-apart.jsonl", "out.db.recovering/r", "out.db-wal"]
+)
+def test_a_report_under_the_name_of_something_else_is_refused(run_cli: RunCli, tmp_path: Path, ending: str) -> None:
+    db = foreign_store(tmp_path / "home", "0.19.0")
+    ran = run_cli(
+        "sessions", "recover", "--source", db, "--output", tmp_path / "out.db", "--report", tmp_path / ending
+    )
+    assert ran.exit_code == 2
+    assert ran.stderr.splitlines() == [
+        f"Error: --report names {tmp_path / ending}, which is made for something else.",
+        "Why: The caller's fault: an argument cannot be used.",
+        "Try: Name another file with --report, or leave it out.",
+    ]
+    assert list(tmp_path.glob("out.db*")) == []
 
 
 def test_a_source_is_recovered_on_a_machine_without_any_store(run_cli: RunCli, tmp_path: Path) -> None:
@@ -89,3 +132,21 @@ def test_a_source_is_recovered_on_a_machine_without_any_store(run_cli: RunCli, t
     refused = run_cli("sessions", "recover", home=tmp_path / "no-home")
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[0] == f"Error: There is no store at {tmp_path / 'no-home' / 'state.db'}."
+
+
+def test_after_a_recovery_the_doctor_names_the_command_that_puts_its_result_in_place(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    db = native_store(tmp_path / "my home's", sessions=3, messages=2)
+    rows = everything(db)
+    zero_header(db)
+    assert run_cli("sessions", "recover", "--source", db).exit_code == 0
+    said = run_cli("doctor", "--db", db)
+    restore = f"hermes-state sessions restore --db {shlex.quote(str(db))} {shlex.quote(f'{db}.recovered.db')}"
+    assert (said.exit_code, said.stdout.splitlines()[-1]) == (65, f"Next: {restore}")
+    assert run_cli(*shlex.split(restore)[1:], "--yes").exit_code == 0
+    assert run_cli("doctor", "--db", db).exit_code == 0
+    back = everything(db)
+    assert {key: row for key, row in back.items() if key[0] != "store"} == {
+        key: row for key, row in rows.items() if key[0] != "store"
+    }

@@ -29,7 +29,10 @@ CHANGING = {
     "sessions replicate": ["--once", "--to", "/nowhere"],
 }
 # These look beside the file, or into a backup, and have tests of their own for what they are given.
-BESIDE = {"sessions captures", "sessions spool", "sessions leftovers", "sessions restore", "sessions recover", "sessions import"}
+BESIDE = {
+    "sessions captures", "sessions spool", "sessions leftovers", "sessions restore", "sessions recover",
+    "sessions import",
+}
 WAYS = [
     *(pytest.param([*verb.split(), *words], id=verb) for verb, words in CHANGING.items()),
     *(

@@ -39,6 +39,16 @@ def step(now):
 recover(source, output, allow_partial=True, progress=step)
 gates.reach("ended")
 """
+
+
+def some(points: list[tuple[str, int]]) -> list[object]:
+    """Every third in the suite, all in the campaign."""
+    return [
+        pytest.param(*point, marks=() if number % 3 == 0 else pytest.mark.campaign)
+        for number, point in enumerate(points)
+    ]
+
+
 FOREIGN = (
     ("checking pages", 1), ("reading sessions", 1), ("reading pages", 1), ("comparing with the search index", 2),
     ("comparing messages", 1), ("building indexes", 1), ("verifying", 1),
@@ -72,7 +82,7 @@ def kill_and_finish(db: Path, child: Children, point: str, count: int, *, stops:
     assert not output.with_name("out.db.recovering").exists()
 
 
-@pytest.mark.parametrize(("point", "count"), FOREIGN)
+@pytest.mark.parametrize(("point", "count"), some(FOREIGN))
 def test_a_killed_recovery_of_a_foreign_store_goes_on(
     tmp_path: Path, child: Children, point: str, count: int
 ) -> None:
@@ -81,7 +91,7 @@ def test_a_killed_recovery_of_a_foreign_store_goes_on(
     kill_and_finish(db, child, point, count)
 
 
-@pytest.mark.parametrize(("point", "count"), NATIVE)
+@pytest.mark.parametrize(("point", "count"), some(NATIVE))
 def test_a_killed_recovery_of_a_native_store_goes_on(
     tmp_path: Path, child: Children, point: str, count: int
 ) -> None:

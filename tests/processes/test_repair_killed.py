@@ -42,7 +42,13 @@ def killed(child: Children, path: Path, point: str) -> None:
     victim.kill()
 
 
-@pytest.mark.parametrize("point", [*BEFORE, *AFTER])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=() if number % 3 == 0 else pytest.mark.campaign)
+        for number, point in enumerate([*BEFORE, *AFTER])
+    ],
+)
 def test_a_kill_leaves_the_old_store_or_the_repaired_one_and_the_next_run_goes_on(
     store_copy: StoreCopy, child: Children, point: str
 ) -> None:

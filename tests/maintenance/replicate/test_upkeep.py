@@ -44,7 +44,12 @@ def large(db: Path, count: int = 400) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [("optimize", "--online"), ("optimize", "--force"), ("prune", "--online", "--older-than", "1", "--yes")]
+    "words",
+    [
+        ("optimize", "--online"),
+        pytest.param(("optimize", "--force"), marks=pytest.mark.campaign),
+        pytest.param(("prune", "--online", "--older-than", "1", "--yes"), marks=pytest.mark.campaign),
+    ],
 )
 def test_the_replica_is_the_store_after_upkeep_of_a_file_of_hermes_agent(
     words: tuple[str, ...], store_copy: Callable[[str], Path], tmp_path: Path, run_cli: RunCli
@@ -60,6 +65,7 @@ def test_the_replica_is_the_store_after_upkeep_of_a_file_of_hermes_agent(
         assert drilled(db).equal
 
 
+@pytest.mark.campaign
 def test_the_replica_is_the_store_after_pages_of_a_native_store_were_returned(tmp_path: Path, run_cli: RunCli) -> None:
     db = tmp_path / "native" / "state.db"
     with open_store(path=db) as store:
@@ -77,6 +83,7 @@ def test_the_replica_is_the_store_after_pages_of_a_native_store_were_returned(tm
         assert drilled(db).equal
 
 
+@pytest.mark.campaign
 def test_a_passive_checkpoint_is_harmless_and_a_truncating_one_does_not_get_its_turn(
     store_copy: Callable[[str], Path], tmp_path: Path, run_cli: RunCli
 ) -> None:

@@ -11,6 +11,8 @@ import hashlib
 import shutil
 from pathlib import Path
 
+import pytest
+
 from hermes_state import open_store
 from hermes_state.clock import clock_from_environment
 from hermes_state.conversation.append import insert_many
@@ -308,3 +310,9 @@ OPERATIONS: dict[str, Operation] = {
         *MENDING,
     )
 }
+
+# Operations of the command line make and check a store for each round: most of them are left to the campaign.
+HEAVY = (
+    "repair", "foreign", "scrub", "recover", "merge", "leftovers", "optimize", "adopt", "prune", "replace", "compress",
+)
+SOME = [pytest.param(name, marks=pytest.mark.campaign if name.startswith(HEAVY) else ()) for name in OPERATIONS]

@@ -13,18 +13,9 @@ import pytest
 
 from hermes_state.testing.power_loss import Crash, crashes
 from tests.faults.judging import Clean, judge_crash, record_clean
-from tests.faults.operations import OPERATIONS
+from tests.faults.operations import OPERATIONS, SOME
 
 ROUNDS = 5
-# Operations of the command line make and check a store for each round; the campaign has every one of them.
-HEAVY_ROUNDS = 1
-HEAVY = (
-    "repair", "foreign", "scrub", "recover", "merge", "leftovers", "optimize", "adopt", "prune", "restore", "replace",
-)
-
-
-def rounds(name: str) -> int:
-    return HEAVY_ROUNDS if name.startswith(HEAVY) else ROUNDS
 
 
 def cleaned(name: str, folder: Path) -> Clean:
@@ -32,15 +23,15 @@ def cleaned(name: str, folder: Path) -> Clean:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", SOME)
 def test_a_few_crashes_leave_a_state_between_two_steps(name: str, tmp_path: Path, operation_clock: Path) -> None:
     clean = cleaned(name, tmp_path)
     kept: list[Crash] = []
     chance = random.Random(7)
     for number, crash in enumerate(crashes(clean.recording, every="sync", seeds=(0, 1))):
-        if len(kept) < rounds(name):  # a sample of a stream: all the images would not fit into memory
+        if len(kept) < ROUNDS:  # a sample of a stream: all the images would not fit into memory
             kept.append(crash)
-        elif (place := chance.randrange(number + 1)) < rounds(name):
+        elif (place := chance.randrange(number + 1)) < ROUNDS:
             kept[place] = crash
     found = [judge_crash(clean, crash, tmp_path / "crash") for crash in kept]
     assert [problem for problem in found if problem] == []

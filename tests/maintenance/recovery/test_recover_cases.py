@@ -98,7 +98,9 @@ def test_every_case_on_a_native_store(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("little_space")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if n % 3 == 0 else pytest.mark.campaign) for n, case in enumerate(CASES)]
+)
 def test_every_case_on_a_file_of_hermes_agent(tmp_path: Path, case: str) -> None:
     version = VERSIONS[list(CASES).index(case) % len(VERSIONS)]
     require_flags(outcome_of(version, case, tmp_path, 1), case)

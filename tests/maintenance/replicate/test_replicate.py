@@ -137,6 +137,7 @@ def test_it_follows_until_sigterm_and_sends_the_rest(db: Path, tmp_path: Path, r
     assert drilled(db).equal
 
 
+@pytest.mark.campaign
 def test_a_litestream_that_is_killed_is_started_again_and_loses_nothing(
     db: Path, tmp_path: Path, run_cli: RunCli
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_plain_litestream_goes_on_after_a_swap_and_only_the_drill_says_so(db: 
     assert found.problems[0].startswith(("The replica lacks the newest 30 messages", "The replica is not what"))
 
 
+@pytest.mark.campaign
 def test_nothing_starts_beside_another_litestream_or_another_run(db: Path, tmp_path: Path, run_cli: RunCli) -> None:
     with replicating(run_cli, db, "--to", tmp_path / "replica"):
         (pid,) = litestream_of(db)

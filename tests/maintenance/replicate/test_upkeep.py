@@ -100,6 +100,7 @@ def test_a_passive_checkpoint_is_harmless_and_a_truncating_one_does_not_get_its_
         assert drilled(db).equal
 
 
+@pytest.mark.campaign
 def test_content_is_replaced_only_while_litestream_is_stopped_and_the_next_replica_is_right(
     store_copy: Callable[[str], Path], tmp_path: Path, run_cli: RunCli
 ) -> None:

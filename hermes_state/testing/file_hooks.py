@@ -109,10 +109,12 @@ def hooked(hooks: Hooks, errno: Callable[[], int] = lambda: 0) -> Iterator[None]
         if shim.hooks is not None:
             raise InvalidInput("Faults or a recording are under way in this process.", hint="One at a time.")
         shim.hooks, shim.errno, shim.raised = hooks, errno, []
+        shim.put_in()
     try:
         yield
     finally:
         with shim.lock:
+            shim.take_out()
             shim.hooks = None
             raised = list(shim.raised)
     if raised:
@@ -159,7 +161,11 @@ class _Methods(Structure):
 
 
 class _Shim:
-    """The methods in place of the system's. It stays in place once it is there: open files need its tables."""
+    """The methods in place of the system's, for the length of a block.
+
+    Files that were opened in it keep their tables until they are closed. Opening and deleting are the system's again at
+    the end: left in, a signal that comes while Python answers would be lost in SQLite for the rest of the process.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -170,9 +176,18 @@ class _Shim:
         self._system: dict[int, _Methods] = {}  # the same -> the system's methods of the file
         self._tables: dict[int, _Methods] = {}  # address of a table of the system -> ours
         self._callbacks: list[Any] = []  # referred to by tables that SQLite has
-        vfs = _default_vfs()
+        self._vfs = vfs = _default_vfs()
+        self._systems = vfs.xOpen, vfs.xDelete
         self._open, self._delete = _OPEN(vfs.xOpen), _DELETE(vfs.xDelete)
-        vfs.xOpen, vfs.xDelete = self._callback(_OPEN, self._on_open), self._callback(_DELETE, self._on_delete)
+        self._ours = self._callback(_OPEN, self._on_open), self._callback(_DELETE, self._on_delete)
+
+    def put_in(self) -> None:
+        """From now on every open and delete of the process comes here."""
+        self._vfs.xOpen, self._vfs.xDelete = self._ours
+
+    def take_out(self) -> None:
+        """From now on they go to the system."""
+        self._vfs.xOpen, self._vfs.xDelete = self._systems
 
     def _callback(self, kind: Any, function: Callable[..., int]) -> int:
         def guarded(*arguments: Any) -> int:

@@ -181,3 +181,13 @@ def test_what_a_hook_raises_comes_out_when_the_block_ends(store_path: Path) -> N
     with pytest.raises(ZeroDivisionError) as caught, hooked(Broken()), pytest.raises(StateError):
         append(store_path)
     assert str(caught.value) == "state.db"
+
+
+def test_after_a_block_files_are_opened_by_the_system_alone_again(tmp_path: Path) -> None:
+    """Left in place, a Python method would lose the signals that come while it runs, for the rest of the process."""
+    from hermes_state.testing.file_hooks import _default_vfs
+
+    before = _default_vfs().xOpen, _default_vfs().xDelete
+    with inject(Fault(operation="write", number=10_000)):
+        assert (_default_vfs().xOpen, _default_vfs().xDelete) != before
+    assert (_default_vfs().xOpen, _default_vfs().xDelete) == before

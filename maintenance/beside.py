@@ -55,17 +55,6 @@ def why_no_file(path: Path) -> str:
     return f"is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file"
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk: a new file is not there before that."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no folders; NTFS logs names by itself
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _given(descriptor: int, store: os.stat_result) -> bool:
     """Whether the file could be given to the store's group, and by root also to its owner."""
     owner = store.st_uid if os.geteuid() == 0 else -1

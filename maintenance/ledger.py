@@ -22,7 +22,8 @@ from typing import Any
 
 from hermes_state.errors import LedgerDamaged
 from hermes_state.file_lock import BINARY, CLOSE_ON_EXEC, NO_LINK, lock_alone
-from maintenance.beside import share_like_store, sync_folder, why_no_file
+from hermes_state.flushing import sync_folder
+from maintenance.beside import share_like_store, why_no_file
 
 
 @dataclass(frozen=True, kw_only=True)

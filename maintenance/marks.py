@@ -20,7 +20,8 @@ from typing import Any
 
 from hermes_state.errors import MarksDamaged
 from hermes_state.file_lock import CLOSE_ON_EXEC, lock_alone
-from maintenance.beside import share_like_store, sync_folder, why_no_file
+from hermes_state.flushing import sync_folder
+from maintenance.beside import share_like_store, why_no_file
 
 FORMAT = 1
 _MARKS = ("pinned", "archived")

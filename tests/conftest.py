@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +18,7 @@ sys.path.insert(0, str(SUPPORT / "audit"))
 import live_store_audit
 
 # One run equals the next, on slow machines too.
-# HERMES_STATE_EXAMPLES=1000 looks longer for what a property test may find.
-settings.register_profile(
-    "hermes-state", deadline=None, derandomize=True, max_examples=int(os.environ.get("HERMES_STATE_EXAMPLES", "40"))
-)
+settings.register_profile("hermes-state", deadline=None, derandomize=True)
 settings.load_profile("hermes-state")
 
 

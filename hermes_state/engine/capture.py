@@ -23,6 +23,7 @@ from typing import Any
 
 from hermes_state.clock import Clock
 from hermes_state.engine.descriptors import StoreDescriptors
+from hermes_state.flushing import sync_folder
 
 MANIFEST_VERSION = 1
 # Never the store's own name: SQLite would take the captured WAL beside it for the copy's, and unlink it at close.
@@ -70,9 +71,9 @@ def capture_generation(
         manifest["files"][f"{path.name}-wal"] = _copy_descriptor(descriptors.wal, staged / f"{path.name}-wal")
     manifest["copy"] = _whole_copy(path, descriptors, staged, copy_store, manifest)
     _write_synced(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
-    _sync_folder(staged)
+    sync_folder(staged)
     os.rename(staged, folder)
-    _sync_folder(folder.parent)
+    sync_folder(folder.parent)
     return folder
 
 
@@ -142,11 +143,3 @@ def _write_synced(target: Path, content: bytes) -> None:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

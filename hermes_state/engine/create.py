@@ -32,6 +32,7 @@ from hermes_state.engine.schema import known_migrations, schema_sql
 from hermes_state.engine.translate import system_error, translated
 from hermes_state.engine.whole_file import copy_back
 from hermes_state.errors import Refused
+from hermes_state.flushing import sync_folder
 
 _RENAME_NOREPLACE = 1  # linux/fs.h
 _AT_FDCWD = -100
@@ -157,16 +158,8 @@ def publish(staged: Path, target: Path) -> bool:
     except FileExistsError:
         return False
     if os.name == "posix":
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _rename_without_replacing(source: Path, target: Path) -> None:

@@ -9,7 +9,6 @@ Not for: stores, whose WAL stays beside them and is read by whoever comes next.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import apsw
@@ -17,6 +16,7 @@ import apsw
 from hermes_state.engine.pragmas import read_pragma, set_pragma
 from hermes_state.engine.translate import translated
 from hermes_state.errors import IOFailure
+from hermes_state.flushing import sync_file
 
 _HINT = "Check the disk and the file system of that folder, then try again."
 
@@ -55,11 +55,7 @@ def settle_private(path: Path, *, page_size: int | None = None) -> None:
         finally:
             connection.close()
     drop_sidecars(path)
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(path)
 
 
 def drop_sidecars(path: Path) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import BackupDamaged, Refused
+from hermes_state.flushing import sync_folder
 from maintenance.backups.manifest import ENDING, Manifest, manifest_path, read_manifest
-from maintenance.beside import sync_folder
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock

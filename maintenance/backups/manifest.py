@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import BackupDamaged
+from hermes_state.flushing import sync_folder
 from maintenance.backups.content import Content, TableContent
-from maintenance.beside import sync_folder
 
 FORMAT = 1
 ENDING = ".manifest.json"

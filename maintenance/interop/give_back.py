@@ -14,6 +14,7 @@ from hermes_state.engine.create import publish
 from hermes_state.engine.files import foreign_store
 from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Refused
+from hermes_state.flushing import sync_file
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
 from maintenance.interop.adopt import places
@@ -80,7 +81,7 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
             drop_sidecars(working)
-            places.sync(working)
+            sync_file(working)
             if not publish(working, target):
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
     return BackReport(path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size)

@@ -18,7 +18,7 @@ from typing import Any
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.create import publish
 from hermes_state.errors import InvalidInput, MarksDamaged, NotAStore, RecoveryStopped, Refused, StateError
-from maintenance.interop.adopt.places import sync
+from hermes_state.flushing import sync_file
 from maintenance.marks import Marks, marks_path, read_marks, set_mark
 from maintenance.recovery import reporting
 from maintenance.recovery.gathering import Gathering
@@ -210,7 +210,7 @@ class _Ending:
         staged_apart = self._work.folder / "apart.jsonl"
         if has_apart and (staged_apart.exists() or not self._names.apart.exists()):
             self._publish(staged_apart, self._names.apart)
-        sync(filled)
+        sync_file(filled)
         if dialect == "foreign":
             # Before the file has its name: what is pinned must never be there without its pin.
             for mark in ("pinned", "archived"):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput, Refused
-from maintenance.beside import sync_folder
+from hermes_state.flushing import sync_folder
 from maintenance.replacement.child import Heard, run
 
 if TYPE_CHECKING:

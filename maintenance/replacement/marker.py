@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hermes_state.flushing import sync_folder
 from hermes_state.owners.identity import PROC, start_ticks
-from maintenance.beside import share_like_store, sync_folder
+from maintenance.beside import share_like_store
 
 FORMAT = 1
 ENDING = ".hermes-state.replacing.json"

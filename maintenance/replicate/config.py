@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hermes_state.errors import InvalidInput
-from maintenance.beside import sync_folder
+from hermes_state.flushing import sync_folder
 from maintenance.replicate.program import query
 
 MARK = "# Written by `hermes-state sessions replicate`, which replaces this file."

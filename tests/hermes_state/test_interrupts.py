@@ -122,7 +122,6 @@ def test_interrupt_anywhere_in_a_block_leaves_nothing_open(core: Core, other: Ca
         goes_on(core, other, where)
 
 
-@pytest.mark.campaign
 @pytest.mark.slow
 @WAYS
 def test_interrupt_anywhere_in_a_snapshot_of_a_pooled_reader_leaves_nothing_open(

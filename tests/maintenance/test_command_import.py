@@ -134,7 +134,6 @@ def test_a_store_is_made_only_when_asked_for(run_cli: RunCli, tmp_path: Path) ->
         assert store.messages.count(CODEX_ID) == 4
 
 
-@pytest.mark.campaign
 def test_every_release_comes_from_its_file_and_from_its_export_the_same(
     run_cli: RunCli, store_copy: StoreCopy, tmp_path: Path
 ) -> None:

@@ -33,7 +33,6 @@ with open_write(sys.argv[1], foreign=True, nul_rule=NulRule.CUT) as store:
 """
 
 
-@pytest.mark.campaign
 @pytest.mark.slow
 def test_thirty_runs_beside_a_writer_find_nothing_wrong_and_leave_every_inode(
     store_copy: StoreCopy, child: Children, tmp_path: Path

@@ -22,6 +22,7 @@ from hermes_state.engine.create import fill_new_store, publish
 from hermes_state.engine.filesystem import check_wal_allowed
 from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Corrupt, InvalidInput, Refused
+from hermes_state.flushing import sync_file
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import exclusive, reading
 from maintenance.interop.adopt import places
@@ -130,7 +131,7 @@ def adopt_to(ctx: Context, plan: AdoptPlan, target: Path, *, step: Step = _quiet
         source = read_source(store)
         _require_sound(ctx)
         with _native_of(ctx, store, source, beside=target, step=step) as made:
-            places.sync(made.path)
+            sync_file(made.path)
             if not publish(made.path, target):
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
             return AdoptReport(
@@ -214,7 +215,7 @@ def _keep_original(ctx: Context, store: ExclusiveStore, step: Step) -> Path:
             tables = row_tables(store)
             require_same_counts(ctx.db, row_counts(store, tables), row_counts(copy, tables))
         drop_sidecars(working)
-        places.sync(working)
+        sync_file(working)
         # A run that was killed after this step kept the same file aside: one is enough.
         kept = places.kept_already(ctx.db, working)
         original = places.keep_aside(ctx.db, working, ctx.clock) if kept is None else kept

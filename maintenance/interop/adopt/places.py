@@ -108,15 +108,6 @@ def stamp(clock: Clock) -> str:
     return datetime.fromtimestamp(clock.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def sync(file: Path) -> None:
-    """Wait until a private file's content is on the disk."""
-    descriptor = os.open(file, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _literal(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from hermes_state.file_lock import BINARY, CLOSE_ON_EXEC
-from maintenance.beside import sync_folder
+from hermes_state.flushing import sync_folder
 from maintenance.reading.export import feed, pages, tables, writers
 from maintenance.reading.export.items import ExportSource
 from maintenance.reading.export.target import (

@@ -19,7 +19,7 @@ from pathlib import Path
 from hermes_state.engine.translate import system_error
 from hermes_state.errors import InvalidInput, Refused
 from hermes_state.file_lock import CLOSE_ON_EXEC
-from maintenance.beside import sync_folder
+from hermes_state.flushing import sync_folder
 
 _STORE_ENDINGS = ("", "-wal", "-shm", "-journal", ".hermes-state.json", ".hermes-state.ledger.jsonl")
 

@@ -55,11 +55,6 @@ class Capture:
     # bytes a page
     page_size: int
 
-    @property
-    def self_contained(self) -> bool:
-        """Whether it can be read without the store beside it."""
-        return self.copy is not None or self.main is not None
-
 
 def captures_beside(store: Path) -> list[Path]:
     """The folders of captures beside a store, finished or not, by name: oldest first."""

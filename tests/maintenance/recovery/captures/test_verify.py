@@ -43,7 +43,7 @@ def refusal(folder: Path) -> tuple[str, str]:
 
 def test_a_whole_capture_is_described(capture: Path) -> None:
     found = verify(capture)
-    assert (found.commits, found.page_size, found.self_contained) == (4, 4096, True)
+    assert (found.commits, found.page_size, found.main is not None) == (4, 4096, True)
     assert found.captured_at == 1789294500.0
     assert found.salts is not None and found.checkpoints == 0
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from hermes_state.changes import Batch, Position
+    from hermes_state.compaction.outcomes import Outcome
     from hermes_state.engine.store import Durability
     from hermes_state.engine.transaction import Transaction
     from hermes_state.store import Store
@@ -42,6 +43,7 @@ class AsyncStore:
         self.spool = AsyncGroup(self, "spool")
         self.changes = AsyncChanges(self, "changes")
         self.leases = AsyncLeases(self, "leases")
+        self.compaction = AsyncCompaction(self, "compaction")
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
@@ -64,6 +66,10 @@ class AsyncStore:
 
             raise closed_here(self._store.path) from error
         return await future
+
+    async def alone(self, work: Callable[[], Result]) -> Result:
+        """Run `work` in a thread of its own, which nobody waits for when the await is cancelled."""
+        return await _in_own_thread(work)
 
     def shut_down(self) -> None:
         """No new work; waits end, and what runs is waited for. Called by `Store.close`."""
@@ -146,6 +152,14 @@ class AsyncLeases(AsyncGroup):
         except asyncio.CancelledError:
             given_up.set()
             raise
+
+
+class AsyncCompaction(AsyncGroup):
+    """`compaction`, whose summarisers may be asynchronous."""
+
+    async def compact(self, session_id: str, **options: Any) -> Outcome:
+        """As `Compaction.compact`; cancelling it leaves the view as it was."""
+        return await self._aio._store.compaction.acompact(session_id, threads=self._aio, **options)
 
 
 class AsyncObject:

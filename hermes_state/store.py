@@ -25,6 +25,7 @@ from hermes_state.location import STORE_NAME, home_folder
 if TYPE_CHECKING:
     from hermes_state.aio import AsyncStore
     from hermes_state.changes import Changes
+    from hermes_state.compaction.group import Compaction
     from hermes_state.conversation.messages import Messages
     from hermes_state.conversation.search import Search
     from hermes_state.conversation.sessions import Sessions
@@ -158,6 +159,13 @@ class Store:
         return Leases(self.core)
 
     @functools.cached_property
+    def compaction(self) -> Compaction:
+        """Fit a session into a small window: plan, compact, see it through any generation."""
+        from hermes_state.compaction.group import Compaction
+
+        return Compaction(self.core)
+
+    @functools.cached_property
     def aio(self) -> AsyncStore:
         """The same groups for asyncio: every method is awaited and runs in a thread of its own pool."""
         from hermes_state.aio import AsyncStore
@@ -186,7 +194,9 @@ class Store:
                 search.close()
         finally:
             # Others in the process may go on using the core: a group that somebody kept must not.
-            for name in ("sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases"):
+            for name in (
+                "sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases", "compaction",
+            ):
                 if name in self.__dict__:
                     self.__dict__[name]._core = _Closed(self.path)
             release(core, self._durability)

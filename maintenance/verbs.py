@@ -61,6 +61,15 @@ VERBS: dict[str, Verb] = {
     "sessions spool": Verb(
         f"{_COMMANDS}.spool", Access.ONLINE, "Show turns that wait beside a store; bring them in."
     ),
+    "sessions window": Verb(
+        f"{_COMMANDS}.window", Access.ONLINE, "Show what is known of a model's window; probe or declare it."
+    ),
+    "sessions compact": Verb(
+        f"{_COMMANDS}.compact", Access.ONLINE, "Fit a session into a small window; go back to a generation."
+    ),
+    "sessions view": Verb(
+        f"{_COMMANDS}.view", Access.READ, "Show what a model is sent of a session, by generation."
+    ),
     "sessions optimize": Verb(
         f"{_COMMANDS}.optimize", Access.EXCLUSIVE, "Merge the search indexes and return free pages when that pays."
     ),

@@ -43,6 +43,9 @@ CALLS: dict[str, str] = {
     "sessions leftovers": "",
     "sessions replicate": "--to {out}.replica --dry-run",
     "sessions spool": "",
+    "sessions window": "a-model@localhost:9",
+    "sessions compact": "{session} --window 65536 --plan",
+    "sessions view": "{session}",
     "sessions repair": "--check-only",
     "sessions backup": "",
     "sessions restore": "{out} --dry-run",
@@ -52,6 +55,8 @@ CALLS: dict[str, str] = {
     "locks": "",
     "install-shim": "--dry-run",
 }
+# A file of hermes-agent is refused by them: they are run on a native store.
+NATIVE_ONLY = ("sessions compact", "sessions view")
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
     "sessions import": "{store} --db {out} --new --dry-run", "sessions restore": "{store} --db {out} --dry-run",
@@ -74,6 +79,8 @@ OTHER_CALLS = [
     ("sessions backup", "--dry-run"),
     ("sessions restore", "{store} --db {out} --yes"),
     ("sessions restore", "--drill {store}"),
+    ("sessions compact", "{session} --generations"),
+    ("sessions compact", "{session} --rollback 0"),
 ]
 
 
@@ -157,7 +164,10 @@ def test_the_document_has_the_promised_fields_and_no_others(
     name: str, arguments: str, run_cli, store_copy, tmp_path: Path
 ) -> None:
     store = store_copy("0.19.0")
-    if "{session}" in arguments:
+    if name in NATIVE_ONLY:
+        db = tmp_path / "native" / "state.db"
+        arguments = f"{arguments.replace('{session}', small_native_store(db))} --db {db}"
+    elif "{session}" in arguments:
         listed = run_cli("sessions", "list", "--json").json
         arguments = arguments.replace("{session}", listed["sessions"][0]["id"])
     words = arguments.replace("{out}", str(tmp_path / "out.jsonl")).replace("{store}", str(store)).split()
@@ -176,10 +186,7 @@ def test_the_document_of_a_native_store_has_no_field_that_nobody_promised(
     if name == "sessions optimize-storage":
         return  # a layout of hermes-agent's search indexes; refused
     db = tmp_path / "native" / "state.db"
-    with open_store(path=db) as store:
-        session = store.sessions.create(source="cli", title="Plans").id
-        store.messages.append(session, role="user", content="How large is the moon?")
-        store.sessions.end(session, "cli_close")
+    session = small_native_store(db)
     foreign = store_copy("0.19.0")
     words = CALLS[name].format(session=session, out=tmp_path / "out.jsonl").split()
     if name == "sessions import":
@@ -189,6 +196,15 @@ def test_the_document_of_a_native_store_has_no_field_that_nobody_promised(
     ran = run_cli(*name.split(), *words, "--db", db, "--json")
     assert ran.exit_code in (0, 3), ran.stderr
     assert compare(ran.json, sections()[name])[1] == []
+
+
+def small_native_store(db: Path) -> str:
+    """Make a native store with one ended session; returns its id."""
+    with open_store(path=db) as store:
+        session = store.sessions.create(source="cli", title="Plans").id
+        store.messages.append(session, role="user", content="How large is the moon?")
+        store.sessions.end(session, "cli_close")
+    return session
 
 
 def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:

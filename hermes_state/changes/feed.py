@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import Operation
 from hermes_state.errors import InvalidInput, NotAStore
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, ReadStore
@@ -98,7 +99,7 @@ def position_of(reader: Reader) -> Position:
     )
     if row is None:
         raise NotAStore(
-            f"{reader.path} has no identity row.", hint=f"Run `hermes-state doctor --db {reader.path}`.",
+            f"{reader.path} has no identity row.", hint=f"Run `hermes-state doctor --db {shell_word(reader.path)}`.",
             path=reader.path,
         )
     store_id, incarnation, message_id, change_id = row

@@ -24,6 +24,7 @@ from hermes_state.conversation.row_check import HASHED_BYTES, Raw, digest
 from hermes_state.engine import frames
 from hermes_state.engine.transaction import Transaction
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 
 SHARE_BYTES = HASHED_BYTES
 OWN_BYTES = 16 * 1024
@@ -258,7 +259,8 @@ def _damaged(reader: Reads, body_no: int, how: str) -> Corrupt:
     path = getattr(reader, "path", None)
     return Corrupt(
         f"Message body {body_no} of {path} {how}.",
-        hint=f"Run `hermes-state doctor --db {path}` to see which messages use it.", path=path, body_no=body_no,
+        hint=f"Run `hermes-state doctor --db {shell_word(str(path))}` to see which messages use "
+        "it.", path=path, body_no=body_no,
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_state import changes, tombstones
 from hermes_state.conversation import json_values, shared_texts, titles
+from hermes_state.conversation.context import is_compacted
 from hermes_state.conversation.lineage import Segment, chain_numbers, conversation_segments, is_ancestor, reaches
 from hermes_state.conversation.session_rows import (
     Relation,
@@ -246,11 +247,12 @@ def parent_of(tx: Transaction, parent_id: str | None, relation: Relation | None)
 
 def continue_session(
     tx: Transaction, session_id: str, *, at: float, new_id: str | None = None, setup: Setup | None = None,
-    place: dict[str, str] | None = None, extra: str | None = None,
+    place: dict[str, str] | None = None, extra: str | None = None, shares: bool = False,
 ) -> tuple[int, str]:
     """Replace an open session by a new one that continues it; returns the new number and id.
 
-    For code that has a transaction, such as a compaction that adds the first messages in the same commit.
+    For code that has a transaction. `shares`: the new one begins with all that the old one has, as a branch at its
+    newest message does.
     Raises `SessionReplaced` (somebody was faster), `Refused` (it has ended), `SessionExists`, `Entombed`,
     `SessionNotFound`, `SessionDeleted`.
     """
@@ -273,6 +275,9 @@ def continue_session(
         archived_at = None
     inherited = dict(zip(INHERITED, row[7:], strict=True))
     given = {**inherited, **(place or {}), **(setup or Setup()).columns(tx)}
+    if shares:
+        share = _shared_at(tx, session_id, no, None)
+        given.update(branched_at_seq=share.upto_seq, branched_at_edit=share.upto_edit)
     child, child_id = insert(
         tx, id=new_id, source=given.pop("source"), at=at, setup=Setup(), place={}, parent_no=no,
         relation="continuation", extra=extra,
@@ -295,7 +300,8 @@ def branch_session(
 
     The branch belongs to the session that the message is stored under: for a message from before a compression, or one
     that `session_id` itself shares with its parent, that is an earlier session; but when a branch has taken back some
-    of what it shares, to that branch, so that what was hidden stays so. Raises `NotFound` when the message is
+    of what it shares, to that branch, so that what was hidden stays so. It is seen through the generation that the
+    session it belongs to is seen through, when that covers only what is shared. Raises `NotFound` when the message is
     not part of the conversation, and as `insert` and `session_no`.
     """
     no = session_no(tx, session_id)
@@ -306,10 +312,15 @@ def branch_session(
         "branched_at_seq": shared.upto_seq, "branched_at_edit": shared.upto_edit,
     }
     inherited_source = given.pop("source")
-    return insert(
+    child, child_id = insert(
         tx, id=new_id, source=source or inherited_source, at=at, setup=Setup(), place={}, title=title,
         parent_no=shared.session_no, relation="branch", extra=extra, columns=given,
     )
+    if is_compacted(tx, shared.session_no):
+        from hermes_state.compaction.generations.heads import take_over
+
+        take_over(tx, child, shared.session_no)
+    return child, child_id
 
 
 def _shared_at(tx: Transaction, session_id: str, no: int, message_id: int | None) -> Segment:

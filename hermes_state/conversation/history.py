@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hermes_state.conversation.bodies import decode, read_contents
-from hermes_state.conversation.context import parsed
-from hermes_state.conversation.lineage import Segment, chain_numbers, names_of, segments, shown_under
+from hermes_state.conversation.context import is_compacted, parsed
+from hermes_state.conversation.lineage import Segment, conversation_groups, names_of, segments, shown_under
 from hermes_state.conversation.records import CARRIED_FROM, Message, Page, Window
 from hermes_state.conversation.session_rows import BEING_DELETED, Reads, left_over, valid_number
 from hermes_state.conversation.view import Action, View, view_of
@@ -56,11 +56,7 @@ def runs_of(reader: Reads, no: int, *, chain: bool, include_rewound: bool, live:
     `live` leaves out what was compacted as well, and has what a compression repeats for the model's sake.
     """
     hiding: tuple[Action, ...] = () if include_rewound else ("rewind", "compact") if live else ("rewind",)
-    if chain:
-        numbers = chain_numbers(reader, no)
-        groups = [segments(reader, numbers[0]), *([Segment(session_no=later)] for later in numbers[1:])]
-    else:
-        groups = [segments(reader, no)]
+    groups = conversation_groups(reader, no) if chain else [segments(reader, no)]
     parts = [part for group in groups for part in group]
     names = names_of(reader, parts)
     again = set() if live else _continuations(reader, parts)
@@ -69,9 +65,18 @@ def runs_of(reader: Reads, no: int, *, chain: bool, include_rewound: bool, live:
             session_no=session_no, first=first, last=last, offset=offset, view=view, named=names[session_no],
             repeats=session_no in again,
         )
-        for view in (view_of(reader, group) for group in groups)
+        for view in (_seen(reader, group) for group in groups)
         for session_no, first, last, offset in view.visible(*hiding)
     ]
+
+
+def _seen(reader: Reads, group: Sequence[Segment]) -> View:
+    """The view of the youngest session of a group, in which what a generation has taken out is hidden as compacted."""
+    if is_compacted(reader, group[-1].session_no):
+        from hermes_state.compaction.generations.effective import seen_view
+
+        return seen_view(reader, group[-1].session_no)
+    return view_of(reader, group)
 
 
 def _continuations(reader: Reads, parts: Sequence[Segment]) -> set[int]:
@@ -139,7 +144,7 @@ def one(reader: Reads, message_id: int, *, or_preview: bool = False) -> Message:
             path=reader.path, message_id=message_id,
         )
     parts = [Segment(session_no=under)] if under == found[4] else segments(reader, under)
-    view = view_of(reader, parts)
+    view = _seen(reader, parts)
     offset = next(part.offset for part in view.parts if part.session_no == found[4])
     name = names_of(reader, parts)[under]
     return records(reader, [(found, name, view.hidden(found[5] + offset))], or_preview=or_preview)[0]

@@ -6,6 +6,7 @@ walk has no depth limit and ends in any file, also where an import made a circle
 
     relation      what the child is                          on delete of the parent    listed
     continuation  the same conversation, after compression   kept, becomes a root       as one entry with its chain
+                  (it may share the parent's messages)       (a branch, if it shares)
     branch        another way on from one of its messages    kept with what it shares   yes
     delegate      work done for it by a sub-agent            deleted with it            no
     reset         a new conversation of the same peer        kept                       yes
@@ -43,7 +44,7 @@ def segments(reader: Reads, no: int) -> list[Segment]:
     """Whose messages the model's context of a session is made of, oldest first.
 
     For most sessions this is the session alone. For a branch its parent's part comes first, and if the parent is a
-    branch itself, its parent's before that.
+    branch itself, its parent's before that; so for a continuation that was made by rotating (it shares as a branch).
     """
     found: list[Segment] = []
     seen: set[int] = set()
@@ -53,7 +54,8 @@ def segments(reader: Reads, no: int) -> list[Segment]:
         seen.add(current)
         found.append(Segment(session_no=current, upto_seq=upto_seq, upto_edit=upto_edit))
         row = reader.row(
-            "SELECT parent_no, branched_at_seq, branched_at_edit FROM sessions WHERE no = ? AND relation = 'branch'",
+            "SELECT parent_no, branched_at_seq, branched_at_edit FROM sessions WHERE no = ?"
+            " AND (relation = 'branch' OR (relation = 'continuation' AND branched_at_seq IS NOT NULL))",
             (current,),
         )
         if row is None:
@@ -129,8 +131,19 @@ def conversation_segments(reader: Reads, no: int) -> list[Segment]:
 
     A session before the first compression that branched off another brings the shared part with it.
     """
+    return [part for group in conversation_groups(reader, no) for part in group]
+
+
+def conversation_groups(reader: Reads, no: int) -> list[list[Segment]]:
+    """The same in groups of one view each: a session, with those before it whose messages it shares."""
     chain = chain_numbers(reader, no)
-    return segments(reader, chain[0]) + [Segment(session_no=later) for later in chain[1:]]
+    groups = [segments(reader, chain[0])]
+    for later in chain[1:]:
+        if reader.row("SELECT 1 FROM sessions WHERE no = ? AND branched_at_seq IS NOT NULL", (later,)) is None:
+            groups.append([Segment(session_no=later)])
+        else:
+            groups[-1] = segments(reader, later)
+    return groups
 
 
 def root_no(reader: Reads, no: int) -> int:

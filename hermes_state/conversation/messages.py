@@ -17,6 +17,7 @@ from hermes_state.conversation import history as histories
 from hermes_state.conversation.append import Appends
 from hermes_state.conversation.records import Message, Page, Rewound, Unsettled, Window
 from hermes_state.conversation.session_rows import optional_text, required_text, scrub, session_no, wall_time
+from hermes_state.engine.translate import loading
 from hermes_state.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Messages(Appends):
 
         Each dict has `role` and `content` (as it was given), and where there is one: `tool_calls` (list),
         `tool_call_id`, `name` (of a tool), `reasoning`. With `extras` the fields of `extra` are there as well, such as
-        hermes-agent's `api_content`, byte for byte. A branch begins with what it shares with its parent.
+        hermes-agent's `api_content`, byte for byte. A branch begins with what it shares with its parent. A session that
+        was compacted begins with the summary, as a user message or before the text of one; see `store.compaction`.
 
         Every tool result comes right after the message with its call. A result without its call is left out; a call
         without a result gets one that says it was not recorded, unless its message is the last one.
@@ -96,7 +98,8 @@ class Messages(Appends):
 
         Raises `SessionNotFound`, `SessionDeleted`, `InvalidInput`.
         """
-        from hermes_state.conversation.repeats import find_platform_id
+        with loading(self._core.path):
+            from hermes_state.conversation.repeats import find_platform_id
 
         key = platform_message_id
         if isinstance(key, bool) or not isinstance(key, (str, int)):
@@ -117,7 +120,8 @@ class Messages(Appends):
         Doing it twice hides nothing twice (`edit_id` is None then). A branch may go back into what it shares; its
         parent is not changed. Raises `NotFound`, `InvalidInput` (not a user message), `SessionReplaced`.
         """
-        from hermes_state.conversation.rewind import rewind
+        with loading(self._core.path):
+            from hermes_state.conversation.rewind import rewind
 
         at, why = wall_time(self._core.clock), optional_text("reason", reason)
         return self._core.write(
@@ -130,7 +134,8 @@ class Messages(Appends):
         What a compaction hides stays out of the context. 0 when there was nothing to undo. Raises `NotFound`,
         `InvalidInput` (the edit is no rewind), `SessionReplaced`.
         """
-        from hermes_state.conversation.rewind import restore
+        with loading(self._core.path):
+            from hermes_state.conversation.rewind import restore
 
         at = wall_time(self._core.clock)
         return self._core.write(lambda tx: restore(tx, session_id, edit_id, at=at), durability=durability)
@@ -141,7 +146,8 @@ class Messages(Appends):
         The ledger keeps who, when, why and which ids. Branches that share them lose them too. Committed at "power".
         Raises `NotFound`, `InvalidInput` (no reason or actor, too many), `SessionNotFound`, `SessionDeleted`.
         """
-        from hermes_state.conversation.single_deletes import checked, delete_messages
+        with loading(self._core.path):
+            from hermes_state.conversation.single_deletes import checked, delete_messages
 
         ids, at = checked(message_ids), wall_time(self._core.clock)
         actor, reason = required_text("actor", actor), required_text("reason", reason)
@@ -153,7 +159,8 @@ class Messages(Appends):
 
     def stream(self, session_id: str, *, role: str = "assistant") -> Stream:
         """Begin a message whose text is still arriving. See `Stream`. Raises `InvalidInput`, `SessionReplaced`, ..."""
-        from hermes_state.conversation.streams import begin
+        with loading(self._core.path):
+            from hermes_state.conversation.streams import begin
 
         return begin(self, self._core, session_id, role)
 
@@ -162,7 +169,8 @@ class Messages(Appends):
 
         Those of killed writers are `dead`; of others this is what is durable so far.
         """
-        from hermes_state.conversation.streams import unsettled
+        with loading(self._core.path):
+            from hermes_state.conversation.streams import unsettled
 
         with self._snapshot() as reader:
             return unsettled(self._core, reader, None if session_id is None else session_no(reader, session_id))
@@ -175,7 +183,8 @@ class Messages(Appends):
         `into`: another session, for when a continuation took over the stream's own. Raises `NotFound` when the stream
         was settled, abandoned or written to meanwhile, and as `append`.
         """
-        from hermes_state.conversation.streams import settle_interrupted
+        with loading(self._core.path):
+            from hermes_state.conversation.streams import settle_interrupted
 
         return settle_interrupted(self._core, stream_id, into=into, durability=durability)
 

@@ -11,7 +11,8 @@ are kept in a row that nobody gets hold of: they are shown as the branch's, and 
 them.
 
 Who is at work in a session keeps it from being deleted: a lease named `turn:ID`, `compaction:ID` or `write:ID` whose
-owner is neither dead nor late, and an unsettled stream whose owner is not proven dead.
+owner is neither dead nor late, an unsettled stream whose owner is not proven dead, and a compaction whose maker is at
+work.
 
 Not for: choosing what to delete (see the prune command), nor single messages (see `single_deletes`). One transaction
 for any size was rejected: it would hold the write lock for as long as a million messages take.
@@ -179,6 +180,12 @@ def guard_of(core: Core, reader: Reader, no: int) -> str | None:
             return "a message that an unknown owner is still receiving"
         if not provably_dead(owner, home, clock=clock).dead:
             return f"a message that {owner} is still receiving"
+    if reader.row("SELECT 1 FROM compactions WHERE session_no = ? AND state = 'running'", (no,)) is not None:
+        from hermes_state.compaction.generations.makers import maker_at_work
+
+        maker = maker_at_work(core, reader, no)
+        if maker is not None:
+            return f"a compaction that {maker} is making"
     return None
 
 

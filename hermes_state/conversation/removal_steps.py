@@ -128,10 +128,15 @@ def is_left_over(reader: Reader, no: int) -> bool:
 
 def _take_one_out(tx: Transaction, no: int, plan: set[int], order: _Order, left: int, tally: _Tally) -> int:
     """Take one session out of sight with everything that says so; returns what of `left` its messages leave."""
-    session_id, relation, stored, *texts = tx.rows(
-        "SELECT id, relation, coalesce((SELECT max(seq) FROM messages WHERE session_no = s.no), 0) - deleted_messages,"
+    session_id, stored, *texts = tx.rows(
+        "SELECT id, coalesce((SELECT max(seq) FROM messages WHERE session_no = s.no), 0) - deleted_messages,"
         " prompt_no, tools_no, model_config_no FROM sessions s WHERE no = ?", (no,)
     )[0]
+    # A continuation that shares its parent's messages (see `rotate`) keeps them as a branch does, and is one now.
+    tx.execute(
+        "UPDATE sessions SET relation = 'branch' WHERE relation = 'continuation' AND branched_at_seq IS NOT NULL"
+        " AND (no = ?1 OR parent_no = ?1)", (no,)
+    )
     keep = _kept_seq(tx, no)
     kept = 0 if not keep else tx.rows(
         "SELECT count(*) FROM messages WHERE session_no = ? AND seq <= ?", (no, keep)
@@ -162,12 +167,22 @@ def _take_one_out(tx: Transaction, no: int, plan: set[int], order: _Order, left:
         " pinned_at = NULL, extra = NULL, hidden = 1, started_at = 0, active_at = 0 WHERE no = ?",
         (new_session_id(order.at), keep is not None, order.at, BEING_DELETED, no),
     )
-    if relation != "branch" or keep is None:
+    _generations_of(tx, no)
+    if keep is None or tx.rows("SELECT relation IS NOT 'branch' FROM sessions WHERE no = ?", (no,))[0][0]:
         _release_parent(tx, no, tally, order.at)
     for table in ("streams", "session_totals", "session_usage"):
         tx.execute(f"DELETE FROM {table} WHERE session_no = ?", (no,))
     shared_texts.release(tx, texts)
     return left - _remove_rows(tx, no, keep, left, order.at)
+
+
+def _generations_of(tx: Transaction, no: int) -> None:
+    """What compactions left of a session that was taken out goes, but for that through which a branch is seen."""
+    tx.execute("DELETE FROM compaction_heads WHERE session_no = ?", (no,))
+    if tx.row("SELECT 1 FROM compactions LIMIT 1") is not None:
+        from hermes_state.compaction.generations.deleting import drop_unused
+
+        drop_unused(tx, no)
 
 
 def _kept_seq(tx: Transaction, no: int) -> int | None:
@@ -218,6 +233,7 @@ def _release_parent(tx: Transaction, no: int, tally: _Tally, at: float) -> None:
         f"UPDATE sessions AS s SET end_reason = ? WHERE no = ? AND {left_over('s')}", (BEING_DELETED, parent)
     ):
         return
+    _generations_of(tx, parent)
     after = _kept_seq(tx, parent)
     tally.messages += tx.rows(
         "SELECT count(*) FROM messages WHERE session_no = ? AND seq > ? AND seq <= ?",

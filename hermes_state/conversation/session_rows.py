@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hermes_state.conversation import json_values
 from hermes_state.errors import Corrupt, InvalidInput, SessionDeleted, SessionNotFound, SessionReplaced
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -166,7 +167,7 @@ def _extra(reader: Reads, session_id: str, text: str | None) -> dict[str, Any] |
 def _bad_extra(reader: Reads, session_id: str) -> Corrupt:
     return Corrupt(
         f"The extra fields of session {session_id} in {reader.path} are not a JSON object.",
-        hint=f"Run `hermes-state doctor --db {reader.path}`.", path=reader.path, session_id=session_id,
+        hint=f"Run `hermes-state doctor --db {shell_word(reader.path)}`.", path=reader.path, session_id=session_id,
     )
 
 

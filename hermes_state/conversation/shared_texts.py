@@ -16,6 +16,7 @@ from hermes_state.conversation.row_check import digest
 from hermes_state.conversation.session_rows import Reads, scrub
 from hermes_state.engine import frames
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -75,6 +76,6 @@ def _unpack(reader: Reads, no: int, body: bytes, size: int) -> bytes:
 def _damaged(reader: Reads, no: int, how: str) -> Corrupt:
     return Corrupt(
         f"Shared text {no} of {reader.path} {how}.",
-        hint=f"Run `hermes-state doctor --db {reader.path}` to see which sessions use it.",
+        hint=f"Run `hermes-state doctor --db {shell_word(reader.path)}` to see which sessions use it.",
         path=reader.path, text_no=no,
     )

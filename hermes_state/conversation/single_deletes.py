@@ -1,7 +1,8 @@
 """Deleting single messages.
 
 Invariant: what is deleted leaves a record of who, when, why and which; its id and its number are never used again, so
-nothing that refers to them can come to mean another message; a body goes with the last message that uses it.
+nothing that refers to them can come to mean another message; a body goes with the last message that uses it, and with
+any of them the summaries that it is in.
 
 Not for: deleting sessions (see `removal`), nor for proving that the bytes are gone from free pages (scrub does).
 """
@@ -74,6 +75,10 @@ def delete_messages(
     for some in bodies.batches(wanted):
         tx.execute(f"DELETE FROM messages WHERE id IN ({','.join('?' * len(some))})", some)
     freed = bodies.free(tx, [row[2] for row in found if row[2] is not None])
+    if tx.row("SELECT 1 FROM compactions LIMIT 1") is not None:
+        from hermes_state.compaction.generations.deleting import messages_deleted
+
+        messages_deleted(tx, [(row[3], row[1]) for row in found], at)
     tx.execute("UPDATE store SET message_floor = max(message_floor, ?)", (wanted[-1],))
     # Deleted at the end, a number is not yet missing from the count of the newest row; see `append.end_of`.
     for one in sorted({row[3] for row in found}):

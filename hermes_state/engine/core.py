@@ -43,6 +43,7 @@ from hermes_state.errors import (
     StatementFailed,
     UnsafeProcess,
 )
+from hermes_state.shell_words import shell_word
 
 Result = TypeVar("Result")
 _WHO = "SELECT store_id, incarnation, number, name, sha256 FROM store JOIN migrations"
@@ -316,7 +317,7 @@ def identity(reader: ReadStore | Store | Transaction) -> tuple[str, str]:
     if row is None:
         raise NotAStore(
             f"{reader.path} carries this library's mark, but has no identity row.",
-            hint=f"Run `hermes-state doctor --db {reader.path}`.", path=reader.path,
+            hint=f"Run `hermes-state doctor --db {shell_word(reader.path)}`.", path=reader.path,
         )
     return str(row[0]), str(row[1])
 
@@ -337,6 +338,7 @@ def _refuse_twin(core: Core) -> None:
         if other.store_id == core.store_id and other.path != core.path and other._pid == os.getpid():
             raise IdentityConflict(
                 f"{core.path} is a copy of {other.path}, which is open here: both say they are store {core.store_id}.",
-                hint=f"Give the copy an identity of its own: `hermes-state doctor --new-identity --db {core.path}`.",
+                hint="Give the copy an identity of its own: `hermes-state doctor --new-identity --db "
+                f"{shell_word(core.path)}`.",
                 path=core.path, other_path=other.path, store_id=core.store_id,
             )

@@ -33,6 +33,7 @@ from hermes_state.engine.translate import system_error, translated
 from hermes_state.engine.whole_file import copy_back
 from hermes_state.errors import Refused
 from hermes_state.flushing import sync_folder
+from hermes_state.shell_words import shell_word
 
 _RENAME_NOREPLACE = 1  # linux/fs.h
 _AT_FDCWD = -100
@@ -123,7 +124,8 @@ def refuse_leftovers(target: Path) -> None:
     if size == 0 and wal_bytes == 0:
         raise Refused(
             f"{target} is empty (0 bytes); a store that was there may have been cut off.",
-            hint=f"Look for its content first (`hermes-state doctor --db {target}`), then move the empty file away.",
+            hint=f"Look for its content first (`hermes-state doctor --db {shell_word(target)}`), then move the empty "
+            "file away.",
             path=target,
         )
     if size < 0 and wal_bytes > 0:

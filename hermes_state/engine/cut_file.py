@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hermes_state.engine.wal_index import has_frame_of, read_guard_numbers
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.engine.link import Link
@@ -45,7 +46,7 @@ def refuse_cut(store: Link) -> None:
     raise Corrupt(
         f"The database file {path} is damaged: {how}. It has {size} bytes, and its {count} pages of {page_size} "
         f"bytes take {count * page_size}.",
-        hint=f"Run `hermes-state doctor --db {path}`; it says what can be recovered and changes nothing.",
+        hint=f"Run `hermes-state doctor --db {shell_word(path)}`; it says what can be recovered and changes nothing.",
         path=path, search_index=False, sqlite_code=_CORRUPT, sqlite_extended=_CORRUPT,
     )
 

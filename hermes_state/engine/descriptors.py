@@ -123,6 +123,10 @@ class DescriptorCount:
         except OSError:
             return  # no /proc here, or no descriptor left
 
+    def give_back(self) -> None:
+        """Close the folder until it is needed again, where no other descriptor is left for something that matters."""
+        self.forget()
+
     def forget(self) -> None:
         """In a forked child: what is open is the parent's folder."""
         if self.folder >= 0 and self._still_there():

@@ -26,6 +26,7 @@ from hermes_state.errors import (
     Refused,
     StateError,
 )
+from hermes_state.shell_words import shell_word
 
 
 def real_path(path: Path | str) -> Path:
@@ -64,7 +65,8 @@ def _state_of(real: Path, given: Path) -> os.stat_result:
         raise NotAStore(
             f"{given} is empty ({empty})." if not wal else f"{given} is empty ({empty}), but the WAL beside it is not "
             f"({wal} bytes): SQLite would delete that when it opens the file.",
-            hint=f"Run `hermes-state doctor --db {given}`; do not start Hermes on it before its content is found.",
+            hint=f"Run `hermes-state doctor --db {shell_word(given)}`; do not start Hermes on it before its content "
+            "is found.",
             path=given,
         )
     return state
@@ -156,7 +158,7 @@ def foreign_store(path: Path) -> ForeignStore:
     """The error for a file without this library's mark."""
     return ForeignStore(
         f"{path} was written by hermes-agent or another program, not by this library.",
-        hint=f"`hermes-state sessions adopt --db {path}` turns a hermes-agent file into a native store; "
+        hint=f"`hermes-state sessions adopt --db {shell_word(path)}` turns a hermes-agent file into a native store; "
         "the maintenance commands (`hermes-state sessions --help`) work on it in place.",
         path=path,
     )

@@ -33,8 +33,9 @@ import apsw
 from hermes_state.engine.descriptors import Identity, StoreDescriptors, identity_of, sidecars
 from hermes_state.engine.identity_mark import IdentityMark
 from hermes_state.engine.inotify import Watch
-from hermes_state.engine.older_state import OlderState
-from hermes_state.engine.wal_index import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, read_guard_numbers
+from hermes_state.engine.older_state import HEAD_BYTES, OlderState
+from hermes_state.engine.wal_index import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, GuardNumbers, read_guard_numbers
+from hermes_state.shell_words import shell_word
 
 _MAGIC = b"SQLite format 3\x00"
 _TICK_NS = 20_000_000  # Linux counts file times in ticks of 1 to 10 ms, or finer
@@ -120,7 +121,7 @@ class GenerationGuard:
             return lost
         state = os.fstat(main)
         if (state.st_size, state.st_ctime_ns) != self._looked_at:
-            if self._older.is_there():
+            if self._older.is_there(size=state.st_size):
                 return ("main",)
             self._note(state)
         return ()
@@ -131,15 +132,15 @@ class GenerationGuard:
         Only meaningful while no other process can be writing, that is inside the write lock.
         """
         lost: Lost = ()
-        main = self._main
+        main, shm, wal = self._main, self._shm, self._wal
+        numbers = None if shm is None or wal is None else read_guard_numbers(shm)
         if main is not None and self._page_size:
             state = os.fstat(main)
-            if (state.st_size, state.st_ctime_ns) != self._looked_at and self._exchanged(main, state):
+            if (state.st_size, state.st_ctime_ns) != self._looked_at and self._exchanged(main, state, numbers):
                 lost = ("main",)
-        shm, wal = self._shm, self._wal
-        if shm is None or wal is None:
+        if wal is None or numbers is None:
             return lost
-        frames, pages, salt, backfilled, page_size = read_guard_numbers(shm)
+        frames, pages, salt, backfilled, page_size = numbers
         if frames == 0:
             return lost
         # To read the last byte says whether a file is that long, in half the time of fstat.
@@ -150,15 +151,16 @@ class GenerationGuard:
             lost += ("main",)
         return lost
 
-    def _exchanged(self, main: int, state: os.stat_result) -> bool:
+    def _exchanged(self, main: int, state: os.stat_result, numbers: GuardNumbers | None) -> bool:
         """True when the database file, which has changed since the last look, is not the store that it was.
 
         A file system counts time in ticks: a change so young that another one could bear the same time is looked at
         again. The system's own clock, because it is the file system's.
         """
-        if os.pread(main, 18, 0) != self._head or (self._mark is not None and self._mark.is_lost()):
+        head = os.pread(main, HEAD_BYTES, 0)
+        if not head.startswith(self._head) or (self._mark is not None and self._mark.is_lost()):
             return True
-        if self._older is not None and self._older.is_there():
+        if self._older is not None and self._older.is_there(head, state.st_size, numbers):
             return True
         self._note(state)
         return False
@@ -222,6 +224,6 @@ def operator_detail(path: Path, lost: Lost, capture: Path | None, *, committed: 
     where = f"The generation was captured in {capture}." if capture else "The generation could not be captured."
     return (
         f"{files} of {path} was replaced or unlinked under an open connection. {state} {where} "
-        f"Stop every process that still has the old files open (`hermes-state doctor --db {path}` and "
-        f"`hermes-state locks --db {path}` name them). Never delete -wal or -shm while one of them runs."
+        f"Stop every process that still has the old files open (`hermes-state doctor --db {shell_word(path)}` and "
+        f"`hermes-state locks --db {shell_word(path)}` name them). Never delete -wal or -shm while one of them runs."
     )

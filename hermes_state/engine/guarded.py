@@ -24,6 +24,7 @@ from hermes_state.engine.descriptors import REGISTRY, StoreDescriptors
 from hermes_state.engine.files import forked, unseen_descriptors
 from hermes_state.engine.generation import GenerationGuard, Lost, operator_detail, user_sentence
 from hermes_state.engine.inotify import Watch
+from hermes_state.engine.lost_generation import keep
 from hermes_state.engine.own_lock import (
     RESERVED_BYTE,
     SHARED_FIRST,
@@ -37,6 +38,7 @@ from hermes_state.engine.own_lock import (
 from hermes_state.engine.parking import LIVE, park, roll_back_and_close, second_sqlite
 from hermes_state.engine.stale import lost_to_reader, stale_here
 from hermes_state.errors import GenerationLost, StateError, WriteLockLost
+from hermes_state.shell_words import shell_word
 
 
 class Guarded:
@@ -247,28 +249,16 @@ class Guarded:
             self._generation_lost(lost, committed=committed)
 
     def _generation_lost(self, lost: Lost, *, committed: bool) -> NoReturn:
-        from hermes_state.engine.capture import capture_generation  # hashing is loaded only when it is needed
-
-        # Beside another library, or without our lock, the connection is left as it is: no rollback, no copy through it.
-        usable = not REGISTRY.strangers(self.path, self.identities) and self.may_roll_back()
-        if usable:
-            with suppress(apsw.Error):  # nothing to roll back is not an error here
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK").fetchall()
-        capture: Path | None
-        failure = ""
-        try:
-            capture = capture_generation(
-                self.path, self.descriptors, lost, self._copy_whole if usable else None, self._clock
-            )
-        except OSError as error:
-            capture, failure = None, f" Capturing failed: {error}."
+        capture, failure = keep(
+            self.path, lost, self.descriptors, self.identities, self._connection, self._copy_whole,
+            may_roll_back=self.may_roll_back, clock=self._clock,
+        )
         detail = operator_detail(self.path, lost, capture, committed=committed) + failure
         sentence = user_sentence()
         problem = GenerationLost(
-            f"{sentence} {detail}",
-            hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {self.path}`.",
-            path=self.path, lost=lost, capture=capture, committed=committed,
+            f"{sentence} {detail}", path=self.path, lost=lost, capture=capture, committed=committed,
+            hint="Stop all Hermes processes of this profile, then run `hermes-state doctor --db "
+            f"{shell_word(self.path)}`.",
             user_sentence=sentence, operator_detail=detail,
         )
         self._abandon(problem)
@@ -306,7 +296,12 @@ class Guarded:
             seen = self._watch.opens_were_seen()
             self._watch.close()
             with REGISTRY.lock:
-                strangers = () if seen and not REGISTRY.changed() else REGISTRY.strangers(self.path, self.identities)
+                try:
+                    quiet = seen and not REGISTRY.changed()
+                    strangers = () if quiet else REGISTRY.strangers(self.path, self.identities)
+                except OSError:  # no descriptor is left to look with: another library may have the files open
+                    park(self)
+                    return ()
                 if strangers or not self.may_roll_back():
                     park(self)
                     return strangers

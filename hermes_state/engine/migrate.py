@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.engine.schema import Migration, known_migrations
 from hermes_state.errors import MigrationFailed, SchemaTooNew, SchemaTooOld, StatementFailed
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
@@ -60,7 +61,7 @@ def refuse_too_old(path: Path, steps: Sequence[Migration]) -> None:
     if heavy:
         raise SchemaTooOld(
             f"{path} lacks schema step {heavy[0].number} ({heavy[0].name}), which rewrites and is not applied at open.",
-            hint=f"Run `hermes-state sessions optimize --db {path}`.",
+            hint=f"Run `hermes-state sessions optimize --db {shell_word(path)}`.",
             path=path, found=heavy[0].number - 1, needed=heavy[0].number,
         )
 

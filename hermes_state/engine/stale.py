@@ -24,6 +24,7 @@ from hermes_state.engine.files import unseen_descriptors
 from hermes_state.engine.generation import user_sentence
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock
 from hermes_state.errors import GenerationLost
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.engine.link import Link
@@ -49,7 +50,7 @@ def refuse_stale_holders(path: Path) -> None:
     detail = f"{pids} still has replaced or unlinked files of {path} open."
     raise GenerationLost(
         f"{user_sentence()} {detail}",
-        hint=f"Stop {pids}, then repeat; `hermes-state doctor --db {path}` shows when none is left.",
+        hint=f"Stop {pids}, then repeat; `hermes-state doctor --db {shell_word(path)}` shows when none is left.",
         path=path, lost=("wal",), capture=None, committed=False,
         user_sentence=user_sentence(), operator_detail=detail, holders=stale,
     )
@@ -72,7 +73,7 @@ def lost_to_reader(path: Path, lost: tuple[str, ...]) -> GenerationLost:
     detail = f"{which} of {path} was replaced, unlinked or overwritten under an open reader; nothing was read."
     return GenerationLost(
         f"{user_sentence()} {detail}",
-        hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {path}`.",
+        hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {shell_word(path)}`.",
         path=path, lost=lost, capture=None, committed=False, user_sentence=user_sentence(), operator_detail=detail,
     )
 
@@ -82,7 +83,7 @@ def other_store_here(path: Path) -> GenerationLost:
     detail = f"{path} holds another store than the one that was opened here; nothing was written to it."
     return GenerationLost(
         f"{user_sentence()} {detail}",
-        hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {path}`.",
+        hint=f"Stop all Hermes processes of this profile, then run `hermes-state doctor --db {shell_word(path)}`.",
         path=path, lost=("main",), capture=None, committed=False, user_sentence=user_sentence(), operator_detail=detail,
     )
 
@@ -110,7 +111,7 @@ def refuse_other_sidecars(store: Link, wait: BusyWait) -> None:
         )
         raise GenerationLost(
             f"{user_sentence()} {detail}",
-            hint=f"Run `hermes-state locks --db {path}` and stop what it names, then repeat.",
+            hint=f"Run `hermes-state locks --db {shell_word(path)}` and stop what it names, then repeat.",
             path=path, lost=("wal",), capture=None, committed=False,
             user_sentence=user_sentence(), operator_detail=detail,
         )

@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 
 from hermes_state import errors
+from hermes_state.shell_words import shell_word
 
 SQLITE_CORRUPT_VTAB = 267
 SQLITE_READONLY_DBMOVED = 1032
@@ -55,7 +56,7 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
     code = {"sqlite_code": primary, "sqlite_extended": extended}
     facts = {"path": path, **code}
     said = f"SQLite said: {error} (code {primary}, extended {extended})."
-    doctor = _DOCTOR.format(path=path)
+    doctor = _DOCTOR.format(path=shell_word(path))
     if extended == SQLITE_READONLY_DBMOVED:
         return errors.GenerationLost(
             f"{path} was moved or replaced while it was open for {doing}. {said}",
@@ -111,7 +112,7 @@ def translate(error: apsw.Error, path: Path, doing: str, *, system_errno: int = 
     if primary in (apsw.SQLITE_BUSY, apsw.SQLITE_LOCKED):
         return errors.LockTimeout(
             f"{path} is locked by another connection: {doing} gave up. {said}",
-            hint=f"Run `hermes-state locks --db {path}` to see who holds it, and try again.",
+            hint=f"Run `hermes-state locks --db {shell_word(path)}` to see who holds it, and try again.",
             holders=(), waited_seconds=0.0, **facts,
         )
     return errors.StatementFailed(f"SQLite refused a statement while {doing} {path}. {said}", hint="", **facts)
@@ -180,6 +181,15 @@ def system_error(path: Path, error: OSError, doing: str) -> errors.StateError:
     )
 
 
+@contextmanager
+def loading(path: Path) -> Iterator[None]:
+    """Give what the system says against loading a module, which takes a descriptor, the name of an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise system_error(path, error, "loading what is needed for a call on") from error
+
+
 def has_no_room(path: Path) -> bool:
     """True when the file system of `path` has no block or no file left for this user."""
     try:
@@ -224,7 +234,7 @@ def named(
         return errors.Corrupt(
             f"{path} holds text that is not UTF-8 where it must be: {doing} failed at byte {error.start} of "
             f"{error.object[:40]!r}.",
-            hint=_DOCTOR.format(path=path), path=path, search_index=False,
+            hint=_DOCTOR.format(path=shell_word(path)), path=path, search_index=False,
         )
     if on_busy is not None and isinstance(error, apsw.BusyError):
         return on_busy(error)

@@ -17,6 +17,7 @@ import apsw
 from hermes_state.engine.descriptors import StoreDescriptors
 from hermes_state.engine.translate import codes
 from hermes_state.errors import LockTimeout
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from lockowners import LockOwner
@@ -57,7 +58,7 @@ def lock_timeout(
     primary, extended = codes(cause) if cause is not None else (apsw.SQLITE_BUSY, apsw.SQLITE_BUSY)
     return LockTimeout(
         f"The {wanted} lock of {path} did not come within {waited:.1f} s; it is held by {seen}.",
-        hint=f"Run `hermes-state locks --db {path}` to see who holds it, and try again.",
+        hint=f"Run `hermes-state locks --db {shell_word(path)}` to see who holds it, and try again.",
         path=path, holders=owners, waited_seconds=waited, sqlite_code=primary, sqlite_extended=extended,
     )
 

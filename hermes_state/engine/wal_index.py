@@ -56,7 +56,11 @@ class WalState:
 _GUARD = struct.Struct("=14xHII8x8s56xI")  # szPage, mxFrame, nPage, aSalt, nBackfill: what a guard compares
 
 
-def read_guard_numbers(shm: int) -> tuple[int, int, bytes, int, int]:
+# Frames, database pages, salt, backfilled frames, page size.
+GuardNumbers = tuple[int, int, bytes, int, int]
+
+
+def read_guard_numbers(shm: int) -> GuardNumbers:
     """Frames, database pages, salt, backfilled frames and page size; all zero while there is no WAL content."""
     raw = os.pread(shm, _GUARD.size, 0)
     if len(raw) < _GUARD.size:

@@ -19,12 +19,18 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── Entombed          a deleted id may not come back yet
     │   ├── WrongPassphrase   an encrypted backup does not open with it
     │   ├── IdentityConflict  the same store is live at two files
+    │   ├── PrefixTooLarge    system prompt and tools leave too little of a model's window to compact for
     │   └── InsufficientSpace the disk has no room for a safe rewrite
     ├── NotFound              no such store, session, or file
     │   └── SessionNotFound   no session of that id
     ├── IdempotencyConflict   the key was used before, for something else
     ├── LeaseHeld             another owner has the lease
     ├── LeaseLost, StaleFence the lease went to somebody else: stop
+    ├── CompactionRunning     somebody is compacting the session: go on without
+    ├── CompactionInflated    a pass would have made the view no smaller: thrown away
+    ├── CompactionLost        a pass is no longer its maker's: stop
+    ├── ViewMoved             the session is no longer seen as it was planned on: plan again
+    ├── EndpointUnreachable   a model server does not answer
     ├── LockTimeout           the deadline for a lock passed
     ├── UnsafeProcess         this process can no longer trust its own locks or files
     │   ├── SecondSQLite      a second SQLite library has the same file open in this process
@@ -48,6 +54,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── BackupStopped         a backup or restore was cancelled; nothing was changed
     ├── RecoveryStopped       a recovery was cancelled; what it did so far is kept
     ├── ReplicationFailed     Litestream ended, or did not do what it said
+    ├── SummarizerFailed      the caller's summariser gave no answer; nothing was changed
     └── MarksDamaged, LedgerDamaged   a file that we keep beside the store cannot be read
 """
 
@@ -61,11 +68,16 @@ from hermes_state.errors.base import (
     StorageError,
 )
 from hermes_state.errors.conversation import (
+    CompactionInflated,
+    CompactionLost,
+    CompactionRunning,
+    EndpointUnreachable,
     Entombed,
     IdempotencyConflict,
     LeaseHeld,
     LeaseLost,
     NotSaved,
+    PrefixTooLarge,
     SearchUnavailable,
     SessionDeleted,
     SessionExists,
@@ -73,8 +85,10 @@ from hermes_state.errors.conversation import (
     SessionNotFound,
     SessionReplaced,
     StaleFence,
+    SummarizerFailed,
     TitleTaken,
     TornItem,
+    ViewMoved,
 )
 from hermes_state.errors.maintenance import (
     BackupDamaged,
@@ -117,8 +131,12 @@ __all__ = [
     "BackupStopped",
     "CannotOpen",
     "CaptureRefused",
+    "CompactionInflated",
+    "CompactionLost",
+    "CompactionRunning",
     "Corrupt",
     "DiskFull",
+    "EndpointUnreachable",
     "Entombed",
     "ForeignStore",
     "ForkedConnection",
@@ -138,6 +156,7 @@ __all__ = [
     "NotFound",
     "NotSaved",
     "PragmaRefused",
+    "PrefixTooLarge",
     "ReadOnlyStore",
     "RecoveryStopped",
     "Refused",
@@ -158,9 +177,11 @@ __all__ = [
     "StatementFailed",
     "StorageError",
     "StoreHeld",
+    "SummarizerFailed",
     "TitleTaken",
     "TornItem",
     "UnsafeProcess",
+    "ViewMoved",
     "WriteLockLost",
     "WrongPassphrase",
 ]

@@ -96,3 +96,56 @@ class TornItem(StateError):
     """A line of the spool was not written to its end, or was altered afterwards. Facts: `path`."""
 
     code = "torn_item"
+
+
+class PrefixTooLarge(Refused):
+    """What precedes the conversation leaves less of the window than a compaction needs; nothing it does can help.
+
+    Facts, in tokens: `window`, `fixed` (all of the prefix), `system` and `tools` (its parts: system rows, and what the
+    caller declared), `reserve` (for the reply), `usable` (what is left; may be negative), `smallest`.
+    """
+
+    code = "prefix_too_large"
+
+
+class CompactionRunning(StateError):
+    """Somebody is compacting the session. Facts: `path`, `session_id`, `owner` (identity), `pid`, `started_at`."""
+
+    code = "compaction_running"
+    exit_code = 75
+
+
+class CompactionLost(StateError):
+    """A pass is no longer its maker's: its row has ended or is gone. Facts: `path`, `compaction_id`, `state`."""
+
+    code = "compaction_lost"
+
+
+class ViewMoved(StateError):
+    """What was planned on is no longer how the session is seen. Facts: `path`, `session_id`, `because`."""
+
+    code = "view_moved"
+
+
+class CompactionInflated(StateError):
+    """What a pass made would not free what makes a pass worth it, so it was thrown away. Nothing was changed.
+
+    Facts: `path`, `session_id`, `tokens_before`, `tokens_after` (both of whole views, by one counter).
+    """
+
+    code = "inflation"
+
+
+class EndpointUnreachable(StateError):
+    """A model server does not answer, or not with what was asked for. Facts: `endpoint` (no key in it), `reason`."""
+
+    code = "endpoint_unreachable"
+
+
+class SummarizerFailed(StateError):
+    """The caller's summariser gave no answer: nothing was changed.
+
+    Facts: `summarizer`, `status` (exit or HTTP status, or None).
+    """
+
+    code = "summarizer_failed"

@@ -9,6 +9,7 @@ neither choose the moment nor repeat it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
@@ -53,13 +54,14 @@ class Crash:
 
 
 def crashes(
-    recording: Recording, *, every: Literal["event", "sync"] = "event", modes: Sequence[Mode] = MODES,
+    recording: Recording, *, every: Literal["event", "sync", "mark"] = "event", modes: Sequence[Mode] = MODES,
     seeds: Sequence[int] = (0, 1), start: int = 0,
 ) -> Iterator[Crash]:
     """Every distinct crash of a recording that has ended.
 
-    `every="sync"` cuts the power only right before each sync and at the end, where most is at stake. `seeds` are those
-    of the mode `torn`: even ones tear sectors of 512 bytes, odd ones pages of 4,096. `start`: the first position.
+    `every="sync"` cuts the power only right before each sync and at the end, where most is at stake; `every="mark"`
+    only before everything and right after each mark. `seeds` are those of the mode `torn`: even ones tear sectors of
+    512 bytes, odd ones pages of 4,096. `start`: the first position.
     """
     disk = _Disk(recording)
     seen: set[bytes] = set()
@@ -70,53 +72,77 @@ def crashes(
             disk.apply(events[position - 1])
             if events[position - 1].kind == "mark":
                 marks.append(events[position - 1].label)
-        last = position == len(events)
-        boundary = last or events[position].kind in ("sync", "sync_folder")
-        if position < start or (every == "sync" and not boundary):
+        if position < start or not _is_boundary(events, position, every):
             continue
         for mode in modes:
             for seed in seeds if mode == "torn" else (0,):
-                files = disk.after_crash(mode, random.Random(f"{position}:{seed}"), seed)
-                digest = _digest(files, marks)
+                contents = disk.after_crash(mode, random.Random(f"{position}:{seed}"), seed)
+                digest = _digest(contents, marks)
                 if digest not in seen:
                     seen.add(digest)
+                    files = {name: content.bytes for name, content in contents.items()}
                     yield Crash(position=position, mode=mode, seed=seed, files=files, marks=tuple(marks))
+
+
+def _is_boundary(events: Sequence[Event], position: int, every: Literal["event", "sync", "mark"]) -> bool:
+    if every == "mark":
+        return position == 0 or events[position - 1].kind == "mark"
+    return every == "event" or position == len(events) or events[position].kind in ("sync", "sync_folder")
+
+
+class _Content:
+    """What a file holds; its hash is made once, since most files stay as they are from one crash to the next."""
+
+    def __init__(self, content: bytes) -> None:
+        self.bytes = content
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        return hashlib.blake2b(self.bytes, digest_size=16).digest()
 
 
 class _File:
     """One file: what is durable, and what was done since, oldest first."""
 
     def __init__(self, durable: bytes = b"") -> None:
-        self.durable = durable
-        self.now = bytearray(durable)
-        self.pending: list[Event] = []
+        self._durable = _Content(durable)
+        self._now = bytearray(durable)
+        # what `_now` holds, until it changes
+        self._kept: _Content | None = self._durable
+        self._pending: list[Event] = []
 
     def do(self, event: Event) -> None:
-        self.pending.append(event)
-        _do(self.now, event)
+        self._pending.append(event)
+        _do(self._now, event)
+        self._kept = None
 
     def sync(self) -> None:
-        if self.pending:
-            self.durable = bytes(self.now)
-            self.pending.clear()
+        if self._pending:
+            self._durable = self._as_it_is()
+            self._pending.clear()
 
-    def content(self, mode: Mode, chance: random.Random, unit: int) -> bytes:
-        if not self.pending or mode in ("lost", "names"):
-            return self.durable
+    def content(self, mode: Mode, chance: random.Random, unit: int) -> _Content:
+        if not self._pending or mode in ("lost", "names"):
+            return self._durable
         if mode in ("kept", "contents"):
-            return bytes(self.now)
+            return self._as_it_is()
         if mode == "last":
-            found = bytearray(self.durable)
-            _do(found, self.pending[-1])
-            return bytes(found)
-        return self._torn(chance, unit)
+            found = bytearray(self._durable.bytes)
+            _do(found, self._pending[-1])
+            return _Content(bytes(found))
+        return _Content(self._torn(chance, unit))
+
+    def _as_it_is(self) -> _Content:
+        if self._kept is None:
+            self._kept = _Content(bytes(self._now))
+        return self._kept
 
     def _torn(self, chance: random.Random, unit: int) -> bytes:
         """Each sector as one of the versions that it had since the last sync, and one of the sizes."""
-        sizes = [len(self.durable)]
-        state = bytearray(self.durable)
+        sizes = [len(self._durable.bytes)]
+        state = bytearray(self._durable.bytes)
         versions: dict[int, list[bytes]] = {}
-        for event in self.pending:
+        for event in self._pending:
             _do(state, event)
             sizes.append(len(state))
             if event.kind == "write":
@@ -124,7 +150,7 @@ class _File:
                 for number in range(first, last + 1):
                     versions.setdefault(number, []).append(bytes(state[number * unit : (number + 1) * unit]))
         size = chance.choice(sizes)
-        found = bytearray(self.durable[:size].ljust(size, b"\0"))
+        found = bytearray(self._durable.bytes[:size].ljust(size, b"\0"))
         for number, contents in sorted(versions.items()):
             choice = chance.randrange(len(contents) + 1)
             if choice and number * unit < size:
@@ -161,7 +187,7 @@ class _Disk:
                 left.append(event)
         self._pending = left
 
-    def after_crash(self, mode: Mode, chance: random.Random, seed: int) -> dict[str, bytes]:
+    def after_crash(self, mode: Mode, chance: random.Random, seed: int) -> dict[str, _Content]:
         kept = {"lost": 0, "contents": 0, "torn": chance.randint(0, len(self._pending))}.get(mode, len(self._pending))
         names = dict(self._durable_names)
         for event in self._pending[:kept]:
@@ -196,9 +222,9 @@ def _folder_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _digest(files: dict[str, bytes], marks: Sequence[Any]) -> bytes:
+def _digest(files: dict[str, _Content], marks: Sequence[Any]) -> bytes:
     found = hashlib.blake2b(repr(marks).encode(), digest_size=16)
     for name, content in files.items():
-        found.update(f"\0{name}\0{len(content)}\0".encode())
-        found.update(content)
+        found.update(f"\0{name}\0{len(content.bytes)}\0".encode())
+        found.update(content.digest)
     return found.digest()

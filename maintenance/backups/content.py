@@ -10,12 +10,14 @@ Not for: judging pages. A hash over the file was rejected for this: two files of
 from __future__ import annotations
 
 import hashlib
+from binascii import hexlify
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from maintenance.dialects.detect import dialect_of
 from maintenance.dialects.native.shape import native_identity
+from maintenance.interop.typed import CellReader
 from maintenance.quoting import quoted
 from maintenance.space.verify import row_tables
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from hermes_state.engine import Reader
 
 BATCH = 200
+PIECE_BYTES = 1 << 20
+# What is said of a store besides its tables; people choose a backup by it.
+COUNTED = (
+    "dialect", "schema_version", "store_id", "incarnation", "sessions", "messages", "highest_message_id", "first_at",
+    "last_at",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +66,9 @@ class Content:
                 return f"{name} has {theirs.rows} rows instead of {mine.rows}"
             if mine.sha256 != theirs.sha256:
                 return f"the content of {name} differs"
+        for fact in COUNTED:
+            if (was := getattr(self, fact)) != (there := getattr(other, fact)):
+                return f"{fact} is {there} instead of {was}"
         return ""
 
 
@@ -94,17 +105,14 @@ def stored_tables(reader: Reader) -> tuple[str, ...]:
 
 def _table(reader: Reader, name: str, count: Callable[[int], None]) -> TableContent:
     columns = [str(row[1]) for row in reader.rows(f"PRAGMA table_info({quoted(name)})")]
-    # Text goes through as bytes, since it may not be UTF-8, with a letter in front so that it differs from a blob.
-    cells = ", ".join(
-        f"CASE typeof({quoted(column)}) WHEN 'text' THEN CAST('t' || {quoted(column)} AS BLOB)"
-        f" WHEN 'blob' THEN CAST('b' || hex({quoted(column)}) AS BLOB) ELSE {quoted(column)} END"
-        for column in columns
-    )
+    # Text goes through as bytes, since it may not be UTF-8; one bit a column says which bytes are a blob. Nothing is
+    # put together in SQL: each copy of a large cell is as large as the cell.
+    cells = CellReader(columns)
     digest, rows = hashlib.sha256(), 0
-    selected = f"SELECT {cells} FROM {quoted(name)} NOT INDEXED ORDER BY {_key(reader, name)}"
+    selected = f"SELECT {cells.sql} FROM {quoted(name)} NOT INDEXED ORDER BY {_key(reader, name)}"
     pending = 0
     for row in reader.iterate(selected, batch=BATCH):
-        _feed(digest, row)
+        _feed(digest, row, cells)
         rows += 1
         pending += 1
         if pending == BATCH:
@@ -114,11 +122,17 @@ def _table(reader: Reader, name: str, count: Callable[[int], None]) -> TableCont
     return TableContent(rows=rows, sha256=digest.hexdigest())
 
 
-def _feed(digest: Any, row: tuple[Any, ...]) -> None:
-    for cell in row:
+def _feed(digest: Any, row: tuple[Any, ...], cells: CellReader) -> None:
+    """Each cell with its length; a letter tells text from a blob, which counts as its hexadecimal digits."""
+    for number, cell in enumerate(row[cells.flag_count : cells.width]):
         if isinstance(cell, bytes):
-            digest.update(b"%d:" % len(cell))
-            digest.update(cell)
+            if cells.is_blob(row, number):
+                digest.update(b"%d:b" % (1 + 2 * len(cell)))
+                for start in range(0, len(cell), PIECE_BYTES):
+                    digest.update(hexlify(memoryview(cell)[start : start + PIECE_BYTES]).upper())
+            else:
+                digest.update(b"%d:t" % (1 + len(cell)))
+                digest.update(cell)
         else:
             digest.update(repr(cell).encode("ascii"))
         digest.update(b",")

@@ -36,6 +36,7 @@ from hermes_state.errors import (
     Refused,
     StorageError,
 )
+from hermes_state.shell_words import shell_word
 from maintenance.backups.catalog import (
     FOLDER,
     SEALED,
@@ -121,7 +122,8 @@ def make_plan(
         raise Refused(
             f"{real} has a rollback journal beside it: a change was never finished, and no backup is made of half of "
             "it. Nothing was changed.",
-            hint=f"Start Hermes once, which undoes it, or run `hermes-state sessions recover --source {real}`.",
+            hint="Start Hermes once, which undoes it, or run `hermes-state sessions recover --source "
+            f"{shell_word(real)}`.",
             path=real,
         ) from error
     needs = [Need(directory=folder if folder.is_dir() else folder.parent, bytes=size, what="the backup")]
@@ -219,7 +221,7 @@ def verified_content(path: Path, say: Progress, *, what: str = "comparing the ba
     said = page_verdict(path)
     if said != "ok":
         raise Corrupt(
-            f"{path} is damaged: {said}.", hint=f"Run `hermes-state doctor --db {path}`.", path=path,
+            f"{path} is damaged: {said}.", hint=f"Run `hermes-state doctor --db {shell_word(path)}`.", path=path,
             search_index=False, said=said,
         )
     with open_read(path) as copy:
@@ -254,7 +256,7 @@ def _damaged(store: Path, error: StorageError) -> Corrupt:
     return Corrupt(
         f"No backup was made of {store}, which is damaged. Backups that exist were not touched. "
         f"{getattr(error, 'said', error.message)}",
-        hint=f"Run `hermes-state doctor --db {store}`.", path=store, search_index=False,
+        hint=f"Run `hermes-state doctor --db {shell_word(store)}`.", path=store, search_index=False,
     )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.errors import Refused
+from hermes_state.shell_words import shell_word
 from maintenance.backups.gap import Gap, gap_between
 from maintenance.backups.making import hearing
 from maintenance.backups.staging import Staged, staged
@@ -140,8 +141,8 @@ def _wal_refusal(plan: RestorePlan) -> Refused:
     return Refused(
         f"The WAL beside {db} holds {plan.wal_frames} pages of commits that are not in the database file. "
         f"{plan.backup} does not have them, and a restore would take them out of use. Nothing was changed.",
-        hint=f"Keep them first: `hermes-state sessions backup --db {db}`, or, when the store is damaged, "
-        f"`hermes-state sessions recover --source {db} --output {db}.recovered`. Then restore with --over-wal; the WAL "
-        "is kept aside either way.",
+        hint=f"Keep them first: `hermes-state sessions backup --db {shell_word(db)}`, or, when the store is damaged, "
+        f"`hermes-state sessions recover --source {shell_word(db)} --output {shell_word(f'{db}.recovered')}`. "
+        "Then restore with --over-wal; the WAL is kept aside either way.",
         path=db, wal_frames=plan.wal_frames,
     )

@@ -20,6 +20,7 @@ from pathlib import Path
 from hermes_state.engine.frames import FrameDamaged, unpack
 from hermes_state.engine.whole_file import settle_private
 from hermes_state.errors import BackupDamaged, Corrupt, InvalidInput, NotFound, Refused, StorageError
+from hermes_state.shell_words import shell_word
 from maintenance.backups.catalog import remove_killed, removed_after, working_name
 from maintenance.backups.content import Content
 from maintenance.backups.making import sha256_of, verified_content
@@ -149,7 +150,7 @@ def _checked(backup: Path, working: Path, manifest: Manifest | None, say: Progre
             raise
         raise Corrupt(
             f"{backup} cannot be restored: {str(error).replace(str(working), 'its database')}",
-            hint=f"Use another backup, or `hermes-state sessions recover --source {backup}`.", path=backup,
+            hint=f"Use another backup, or `hermes-state sessions recover --source {shell_word(backup)}`.", path=backup,
             search_index=False,
         ) from error
     if manifest is not None and (difference := manifest.content.differs(content)):

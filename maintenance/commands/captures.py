@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_state.shell_words import shell_word
 from maintenance.context import Context, store_options
 
 if TYPE_CHECKING:
@@ -158,4 +158,4 @@ def _show(ctx: Context, report: MergeReport, lines: tuple[str, ...], facts: dict
     elif any(one.total for one in report.captures):
         click.echo(f"Next: {command_line('sessions captures', ctx.db, '--merge')}")
     elif (left := next((one for one in report.captures if one.left), None)) is not None:
-        click.echo(f"Next: hermes-state sessions recover --source {shlex.quote(str(left.folder))}")
+        click.echo(f"Next: hermes-state sessions recover --source {shell_word(left.folder)}")

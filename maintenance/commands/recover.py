@@ -73,9 +73,11 @@ def command(
         return _inspect(ctx, given, inspect_only=inspect_only, dry_run=dry_run)
     if install:
         from maintenance.recovery.install import require_free, store_of
+        from maintenance.recovery.run import free_output
 
         into = replace(ctx, db=store_of(find_source(given), ctx.db))
         require_free(into)  # before the work, not only behind it
+        target = target or free_output(find_source(given))
         if not _agreed(into, given, yes=yes):
             click.echo("Nothing was changed.", err=True)
             return 1

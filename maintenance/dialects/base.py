@@ -293,6 +293,9 @@ class Dialect(Protocol):
     def message_bytes(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         """Bytes of message text by session (content, tool calls, reasoning)."""
 
+    def compaction_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        """Compactions of these sessions, of any state; 0 where a file keeps none as rows of their own."""
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         """About what the messages of each session take in the file, compressed where they are; one pass over all."""
 

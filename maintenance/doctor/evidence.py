@@ -10,13 +10,13 @@ Not for: damage inside a file. Taking any empty store for a lost one was rejecte
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hermes_state.engine import Reader
 from hermes_state.errors import LedgerDamaged, MarksDamaged, StateError
+from hermes_state.shell_words import shell_word
 from maintenance.doctor.findings import Finding, Severity, command, recover_command
 from maintenance.ledger import deleted_at, ledger_path
 from maintenance.marks import read_marks
@@ -130,7 +130,7 @@ def way_back(path: Path, evidence: list[Evidence]) -> str:
     """The one command for a store whose content is elsewhere."""
     first = {item.kind: item for item in reversed(evidence)}
     if "backup" in first:
-        return command("sessions restore", path, shlex.quote(str(first["backup"].path)))
+        return command("sessions restore", path, shell_word(first["backup"].path))
     if "capture" in first and len(evidence) == 1:
         return recover_command(first["capture"].path)
     return command("sessions leftovers", path)

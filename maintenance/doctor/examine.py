@@ -17,8 +17,9 @@ from pathlib import Path
 from hermes_state.clock import Clock
 from hermes_state.engine import NulRule, ReadStore, open_read
 from hermes_state.errors import Corrupt, NotFound, StateError
-from lockowners import LockOwnersError, LockReport, Watcher, holders
+from lockowners import LockOwnersError, LockReport, Scan, Watcher, holders
 from maintenance.doctor import rows, surroundings
+from maintenance.doctor.behind_backup import behind_findings
 from maintenance.doctor.deep import deep_findings, index_content_findings
 from maintenance.doctor.evidence import fresh_findings, with_evidence
 from maintenance.doctor.findings import (
@@ -33,6 +34,7 @@ from maintenance.doctor.findings import (
     verdict,
 )
 from maintenance.doctor.identity import cut_finding, identity_findings, refused_finding
+from maintenance.doctor.kept_waiting import with_holders
 from maintenance.doctor.native import identity_of, native_findings
 from maintenance.doctor.pages import page_findings
 from maintenance.doctor.processes import census_finding, holder_findings, own_budget_finding, split_findings
@@ -115,6 +117,7 @@ def examine(
     watcher = Watcher(path, proc_root=proc_root, now=clock.monotonic)
     found: list[Finding] = []
     who: list[Finding] = []
+    scan: Scan | None = None
     try:
         scan = holders(path, proc_root=proc_root)
         watcher.look()
@@ -145,6 +148,7 @@ def examine(
             found += inner
             if refused is None:
                 found += _guarded("what the file once held", path, lambda: fresh_findings(pages, home))
+                found += _guarded("the store against its backup", path, lambda: behind_findings(pages, clock))
     except StateError as problem:
         bad_text = is_bad_text(problem)
         found.append(_unchecked("the content", path, problem) if bad_text else refused_finding(path, problem))
@@ -152,6 +156,7 @@ def examine(
         found.append(_unchecked("the content", path, problem))
     found = keeping_older_text(with_met_damage(found, path), path)
     found = with_recovered(without_hopeless(with_evidence(found, path, home), path), path)
+    found = with_holders(found, scan)
     found += who
     found.append(surroundings.file_system_finding(path, mode, proc_root=proc_root))
     found.append(surroundings.script_finding())

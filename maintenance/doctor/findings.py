@@ -9,7 +9,6 @@ Not for: printing (`report`). A score or a traffic light was rejected: it hides 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.errors import Corrupt, StateError
+from hermes_state.shell_words import shell_word
 
 # The code of the note that the checks of pages, foreign keys and search indexes were left out.
 SKIPPED = "skipped"
@@ -121,12 +121,12 @@ def is_bad_text(error: Exception) -> bool:
 
 def command(verb: str, path: Path, *more: str) -> str:
     """A command line of ours that works from any folder."""
-    return " ".join(["hermes-state", *verb.split(), "--db", shlex.quote(str(path)), *more])
+    return " ".join(["hermes-state", *verb.split(), "--db", shell_word(path), *more])
 
 
 def recover_command(source: Path) -> str:
     """Salvage what can be read of a damaged store into a new file; the store itself is never written."""
-    return f"hermes-state sessions recover --source {shlex.quote(str(source))}"
+    return f"hermes-state sessions recover --source {shell_word(source)}"
 
 
 def repair_command(path: Path) -> str:
@@ -136,6 +136,6 @@ def repair_command(path: Path) -> str:
 
 def copy_command(path: Path) -> str:
     """A copy of a damaged store and its sidecars as they are, made before any SQLite opens them for writing."""
-    target = shlex.quote(f"{path}.damaged-copy")
+    target = shell_word(f"{path}.damaged-copy")
     present = [f"{path}{suffix}" for suffix in ("", "-wal", "-journal") if os.path.exists(f"{path}{suffix}")]
-    return f"mkdir {target} && cp -p {' '.join(map(shlex.quote, present))} {target}/"
+    return f"mkdir {target} && cp -p {' '.join(map(shell_word, present))} {target}/"

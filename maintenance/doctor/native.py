@@ -14,6 +14,7 @@ from hermes_state.errors import ForeignStore, NotAStore
 from maintenance.dialects.native.shape import Identity, native_identity
 from maintenance.doctor import native_identity as identities
 from maintenance.doctor.findings import Finding, Severity, recover_command
+from maintenance.doctor.native_compactions import compaction_findings
 from maintenance.doctor.native_rows import row_findings
 from maintenance.doctor.native_search import index_findings
 from maintenance.doctor.native_store import store_findings
@@ -54,6 +55,8 @@ def native_findings(
         return found
     bar.restart(None, "checking messages")
     found += guarded("messages", path, lambda: list(row_findings(store, deep=deep, advance=bar.advance)))
+    bar.restart(None, "checking compactions")
+    found += guarded("compactions", path, lambda: list(compaction_findings(store, clock, deep=deep)))
     bar.restart(None, "checking the search index")
     found += guarded("the search index", path, lambda: index_findings(path, clock))
     return found

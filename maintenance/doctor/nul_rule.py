@@ -108,6 +108,20 @@ def _rows_with_nul(reader: Reader, index: SearchIndex) -> Iterator[tuple[int, Se
             return
 
 
+def has_nul(reader: Reader, index: SearchIndex) -> bool:
+    """Whether any text of the index holds a NUL, also one that tells nothing: where none does, both rules are one."""
+    source = text_source(reader, index)
+    if source is None:
+        return False
+    cells = " OR ".join(f"instr(CAST({quoted(column)} AS BLOB), x'00')" for column in source.columns)
+    try:
+        return bool(reader.rows(f"SELECT 1 FROM {quoted(source.table)} WHERE {cells} LIMIT 1"))
+    except StateError as error:
+        if not is_damage(error):
+            raise
+        return False
+
+
 def _indexed_past_nul(reader: Reader, index: SearchIndex, key: int, texts: Sequence[bytes]) -> bool | None:
     """Whether the index holds text from behind a NUL of this row; None when nothing there tells it apart."""
     before = " ".join(text.partition(b"\0")[0].decode(errors="replace") for text in texts).lower()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hermes_state.clock import SYSTEM, Clock
 from lockowners import Holder, Process, Scan, started_at
+from lockowners.process import read_stat
 from lockowners.records import SUFFIXES
 from maintenance.doctor.findings import Finding, Severity, command
 from maintenance.output.text import human_time, plural, rfc3339
@@ -130,13 +131,26 @@ def _holder_finding(holder: Holder, scan: Scan, proc_root: Path, clock: Clock) -
     sentence = f"PID {process.pid} ({process.command}) of {process.user} has the store open: {', '.join(words)}."
     if budget.tight:
         sentence += f" It uses {budget.used:,} of {budget.limit:,} descriptors: I/O errors may be that."
+    stopped = is_stopped(proc_root, process)
+    if stopped:
+        sentence += (
+            " It is stopped (SIGSTOP or Ctrl-Z): it keeps its locks and its place in the WAL, others wait for it, and "
+            f"it ends only once it goes on. `kill -CONT {process.pid}` lets it go on."
+        )
     return Finding(
-        code="descriptors_running_out" if budget.tight else "holder",
-        severity=Severity.WARNING if budget.tight else Severity.INFO,
+        code="holder_stopped" if stopped else "descriptors_running_out" if budget.tight else "holder",
+        severity=Severity.WARNING if stopped or budget.tight else Severity.INFO,
         object=f"PID {process.pid}",
         sentence=sentence,
-        facts=facts,
+        facts=facts | {"stopped": stopped},
+        next_command=f"kill -CONT {process.pid}" if stopped else "",
     )
+
+
+def is_stopped(proc_root: Path, process: Process) -> bool:
+    """Whether job control stopped the process. One that a debugger looks at (state t) goes on by itself."""
+    stat = read_stat(proc_root, process.pid)
+    return stat is not None and stat.start_ticks == process.start_ticks and stat.state == "T"
 
 
 def census_finding(scan: Scan, *, proc_root: Path) -> list[Finding]:

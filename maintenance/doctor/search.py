@@ -21,7 +21,7 @@ from maintenance.dialects.base import SearchIndex
 from maintenance.doctor.findings import Finding, Severity, recover_command, repair_command
 from maintenance.doctor.fulltext import fulltext_indexes, gate_of, is_of_messages, row_set, text_source
 from maintenance.doctor.lookups import missed_words
-from maintenance.doctor.nul_rule import NO_EVIDENCE, Evidence, evidence_of, is_trigram
+from maintenance.doctor.nul_rule import NO_EVIDENCE, Evidence, evidence_of, has_nul, is_trigram
 from maintenance.output.text import human_bytes, plural
 from maintenance.quoting import literal, quoted
 
@@ -107,15 +107,18 @@ def _index_finding(
             {"rows_cut": evidence.cut, "rows_past_nul": evidence.past_nul},
             code="search_index_mixed_rules",
         )
-    rules = [evidence.rule, *(rule for rule in NulRule if rule is not evidence.rule and evidence.any)]
-    if NulRule.CUT in rules and not deep and (size := _text_bytes(reader, index)) > CUT_CHECK_BYTES:
-        why = f"was not decided: its {human_bytes(size)} of text take a slow check, which --deep makes"
-        return _undecided(index, why, code="search_index_undecided")
     answers: dict[NulRule, Answer] = {}
-    for rule in rules:
+    for rule in (evidence.rule, *(rule for rule in NulRule if rule is not evidence.rule)):
+        # Rows with a NUL may tell nothing (the same words before and behind it): then either rule may be the right one.
+        if answers and not (evidence.any or (is_trigram(index) and has_nul(reader, index))):
+            break
+        if rule is NulRule.CUT and not deep and (size := _text_bytes(reader, index)) > CUT_CHECK_BYTES:
+            why = f"was not decided: its {human_bytes(size)} of text take a slow check, which --deep makes"
+            return _undecided(index, why, code="search_index_undecided")
         answers[rule] = _check_under(rule, reader, index, open_with)
         if answers[rule].ok:
             return _healthy(index, rule, evidence)
+    rules = list(answers)
     worst = answers[rules[0]]
     facts = {
         "rule": rules[0].value,

@@ -8,13 +8,13 @@ Not for: ending them: the command that began one does that when it runs again.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import Refused
+from hermes_state.shell_words import shell_word
 from maintenance.doctor.findings import Finding, Severity, command, recover_command, repair_command
 from maintenance.output.text import plural
 
@@ -54,7 +54,7 @@ def _again(path: Path, found: Unfinished) -> str:
     """The command that ends a replacement: the one that began it, where it needs nothing but what the note says."""
     note = found.note
     if note is not None and note.verb == "sessions restore" and found.new_there:
-        return command(note.verb, path, shlex.quote(note.new))
+        return command(note.verb, path, shell_word(note.new))
     return repair_command(path) if note is not None and note.verb == "sessions repair" else ""
 
 
@@ -124,7 +124,7 @@ def with_recovered(found: Iterable[Finding], path: Path) -> list[Finding]:
     if not newer:
         return findings
     return [
-        replace(finding, next_command=command("sessions restore", path, shlex.quote(str(result))))
+        replace(finding, next_command=command("sessions restore", path, shell_word(result)))
         if finding.next_command == recover_command(path) else finding
         for finding in findings
     ]

@@ -52,6 +52,11 @@ class GateRow:
 
     def way_beside_holders(self, *, native: bool = False) -> str:
         """The sentence about what this verb can do while others hold the store."""
+        if self.verb == "sessions repair":
+            return (
+                "Beside them `hermes-state sessions repair --check-only` says what is damaged, and `hermes-state "
+                "sessions export` reads every conversation; nothing that is stored is lost by waiting."
+            )
         if native:
             return (
                 f"Or leave --offline away: `hermes-state {self.verb}` works in small steps beside them."

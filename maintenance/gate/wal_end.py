@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hermes_state.engine import open_read
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from lockowners import LockReport
@@ -47,7 +48,8 @@ def require_readable_wal(ctx: Context, row: GateRow, *, busy_seconds: float) -> 
         raise Corrupt(
             f"{damage[0].sentence} `{row.verb}` would write over that WAL, so it was refused. Nothing was changed in "
             f"{ctx.db}.",
-            hint=f"Copy what is there: `{copy_command(ctx.db)}`. Then run `hermes-state doctor --db {ctx.db}`.",
+            hint=f"Copy what is there: `{copy_command(ctx.db)}`. Then run `hermes-state doctor --db "
+            f"{shell_word(ctx.db)}`.",
             path=ctx.db,
             finding=damage[0].code,
             search_index=False,

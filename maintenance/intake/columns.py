@@ -114,7 +114,7 @@ def session_of(record: Mapping[str, Any], session_id: str, messages: int) -> Inc
     taken = Taken(record)
     usage, share, replaced, imported = (taken.value(name) for name in ("usage", "branched_at_seq", "state", "import"))
     edit = taken.value("branched_at_edit")
-    taken.drop("id", "view_edits", *_DERIVED)
+    taken.drop("id", "view_edits", "compactions", *_DERIVED)
     columns: dict[str, Any] = {ours: taken.text(theirs) for theirs, ours in SESSION_TEXTS.items()}
     title_source = taken.text("title_source")
     if title_source is not None and title_source not in TITLE_SOURCES:
@@ -158,7 +158,7 @@ def message_of(record: Mapping[str, Any], session_id: str, fallback: str, line: 
     taken = Taken(record)
     number = taken.value("id")
     position = taken.value("seq")
-    taken.drop("session_id", "active", "compacted")
+    taken.drop("session_id", "active", "compacted", "compacted_by")
     role = taken.text("role")
     if role not in ROLES:
         taken.original["role"] = role

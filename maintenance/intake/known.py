@@ -20,6 +20,7 @@ from hermes_state.conversation import bodies
 from hermes_state.conversation.fields import Encoded, encode, to_json
 from hermes_state.conversation.row_check import Raw, check_of, named_texts, raw_bytes
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 from maintenance.intake.model import IncomingMessage
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class Known:
             if int(rows[-1][3]) <= after:  # a damaged tree: to go on from here would be to go round for ever
                 raise Corrupt(
                     f"The messages of {reader.path} are not in their order: the database file is damaged.",
-                    hint=f"Run `hermes-state doctor --db {reader.path}`.", path=reader.path, search_index=False,
+                    hint="Run `hermes-state doctor --db "
+                    f"{shell_word(reader.path)}`.", path=reader.path, search_index=False,
                 )
             for row, raw in zip(rows, bodies.read_contents(reader, [row[:3] for row in rows]), strict=True):
                 after = int(row[3])

@@ -22,7 +22,8 @@ from hermes_state.conversation.append import INSERT, open_end, touch
 from hermes_state.errors import Entombed, InvalidInput, SessionDeleted, SessionExists, SessionNotFound, SessionReplaced
 from maintenance.intake import target as targets
 from maintenance.intake.known import Known, Match, encoded, fingerprint_of
-from maintenance.intake.model import Hide, IncomingMessage, IncomingSession, Looked, Source
+from maintenance.intake.model import Hide, IncomingMessage, IncomingSession, Looked, Passes, Source
+from maintenance.intake.passes import restore
 from maintenance.intake.target import Target
 from maintenance.intake.underway import Merged, Planned, Row, Underway, hidden_by, share_of
 
@@ -74,6 +75,8 @@ class Merger:
                     self._current = session
                 if isinstance(event, Hide):
                     session.hides.append(event)
+                elif isinstance(event, Passes):
+                    session.coming.add(event)
                 elif isinstance(event, IncomingSession):
                     session.tell(event)
                 else:
@@ -203,6 +206,12 @@ class Merger:
                     tx, parent.target, [hide for hide in parent.applied if hide.number > bound]
                 ),
             )
+            if session.coming.told:
+                restore(
+                    tx, target, session.coming, known, hidden=hidden, at=self._core.clock.now(),
+                    as_shared=shared is None or shared == share_of(session.incoming),
+                    parents={key: one.target.no for key, one in self._sessions.items() if one.target.no is not None},
+                )
 
         session.applied = hidden
         self._core.write(work)

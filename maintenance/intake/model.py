@@ -97,8 +97,17 @@ class Hide:
     last_position: int = 0  # where it ends there, when it hides no message of the branch itself
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passes:
+    """The compactions of a session, and where its messages are. Comes as often as its messages come in runs."""
+
+    session_id: str  # the source's id
+    told: Mapping[str, Any]  # the field `compactions` of its record; empty when it came before
+    keys: Mapping[int, str]  # position of each message of the run -> its key
+
+
 # A session comes as an event where its facts are too large to keep for all sessions at once.
-Event = IncomingMessage | Hide | IncomingSession
+Event = IncomingMessage | Hide | Passes | IncomingSession
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from hermes_state.conversation.fields import LATEST_TIME
 from maintenance.dialects.base import LineageRow
 from maintenance.intake.columns import NAMESPACE, RELATIONS, hidden_of, message_of, session_of
 from maintenance.intake.lines import Line, read_lines
-from maintenance.intake.model import Event, Hide, IncomingSession, Looked, SourceName, Tally
+from maintenance.intake.model import Event, Hide, IncomingSession, Looked, Passes, SourceName, Tally
 from maintenance.lineage import Forest, Kind
 from maintenance.output.text import plural
 
@@ -41,6 +41,7 @@ class Seen:
     light: dict[str, Any]  # the fields of `_LIGHT`
     lineage: LineageRow  # what its relation follows from
     edits: list[Any] | None  # what hides its messages, where the record tells it
+    passes: dict[str, Any] | None = None  # its compactions, where the record tells them; empty when they were given on
     numbers: list[tuple[int, str]] = field(default_factory=list)  # position and key of the messages that came
     messages: int = 0  # messages so far
     run: Hide | None = None  # hidden messages that have not come to an end
@@ -57,10 +58,14 @@ class RecordReader:
     def session(self, key: str, record: Mapping[str, Any]) -> IncomingSession:
         """A session record; gives it as the event."""
         light, edits = {name: record[name] for name in _LIGHT if name in record}, record.get("view_edits")
-        new = Seen(light=light, lineage=_lineage(key, record), edits=edits if isinstance(edits, list) else None)
+        passes = record.get("compactions") if isinstance(record.get("compactions"), dict) else None
+        new = Seen(
+            light=light, lineage=_lineage(key, record), edits=edits if isinstance(edits, list) else None, passes=passes
+        )
         if key in self.seen:
             before = self.seen[key]
             before.light, before.lineage, before.edits = new.light, new.lineage, new.edits
+            before.passes = passes if passes is not None else before.passes
         else:
             self.seen[key] = new
         return session_of({name: record[name] for name in record if name != "messages"}, key, 0)
@@ -98,6 +103,10 @@ class RecordReader:
         for edit in seen.edits or ():
             if isinstance(edit, dict) and (hide := _hide(key, edit, numbers)) is not None:
                 yield hide
+        if seen.passes is not None:
+            # Given on once: summaries of all sessions are not to be kept at the same time.
+            told, seen.passes = seen.passes, {}
+            yield Passes(session_id=key, told=told, keys=dict(numbers))
 
     def sessions(self) -> tuple[IncomingSession, ...]:
         """All sessions, parents first."""

@@ -11,6 +11,7 @@ from hermes_state.conversation import bodies
 from hermes_state.conversation.fields import Encoded
 from maintenance.intake.known import Known
 from maintenance.intake.model import PROBLEMS_KEPT, Hide, IncomingSession, Problem
+from maintenance.intake.passes import Coming
 from maintenance.intake.target import Hidden, Target
 
 
@@ -59,6 +60,7 @@ class Underway:
     rows: list[Row] = field(default_factory=list)
     waiting_bytes: int = 0
     hides: list[Hide] = field(default_factory=list)
+    coming: Coming = field(default_factory=Coming)  # its compactions
     seen: int = 0  # messages that came
     refused: bool = False  # nothing more is appended to it
     finished: bool = False  # its last transaction was made

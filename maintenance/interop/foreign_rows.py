@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_state.conversation.row_check import row_check
 from hermes_state.engine.frames import decompress
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 from maintenance.interop.adopt.source import Columns, read_adopted
 from maintenance.interop.fields import (
     COSTS,
@@ -188,6 +189,10 @@ class ForeignRows:
             }
             yield _cells(said, self.message_columns, MESSAGE_MAPPED, extra, extra.get(ORIGINAL, {}))
 
+    def made(self, said: Cells) -> Cells:
+        """The cells of a message that no row stands for, in the columns of this file."""
+        return _cells(said, self.message_columns, MESSAGE_MAPPED, {}, {})
+
     def _hidden(self, session_no: int, seq: int) -> str:
         found = {action for action, first, last in self._edits[session_no] if first <= seq <= last}
         return "rewind" if "rewind" in found else "compact" if found else ""
@@ -205,7 +210,7 @@ class ForeignRows:
 
 
 def _hint(reader: Reader) -> str:
-    return f"Run `hermes-state doctor --db {reader.path}`."
+    return f"Run `hermes-state doctor --db {shell_word(reader.path)}`."
 
 
 def _cells(

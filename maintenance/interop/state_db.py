@@ -25,6 +25,7 @@ from maintenance.interop.adopt.kept import KeptTable, size_of
 from maintenance.interop.adopt.source import PREFIX, Columns, read_adopted, read_columns
 from maintenance.interop.adopt.usage import USAGE_SQL, usage_cells
 from maintenance.interop.adopt.verify import compare, not_the_same
+from maintenance.interop.compacted import compacted, compacted_sessions, view_cells
 from maintenance.interop.foreign_rows import ForeignRows, Live
 from maintenance.interop.typed import Cell
 from maintenance.space.verify import page_problems
@@ -88,17 +89,21 @@ def _rows(reader: Reader, store: ExclusiveStore, document: dict[str, Any], table
 
 
 def _messages(reader: Reader, rows: ForeignRows) -> Iterator[Cells]:
-    """All messages in order of id. A branch that shares messages gets copies of them, and its own anew behind them."""
+    """All messages in order of id. A branch that shares messages gets copies of them, and its own anew behind them.
+
+    What is seen through a compaction of this library is compacted there too: its view comes as new rows at the end.
+    """
     sharing = [int(no) for (no,) in reader.rows(
         "SELECT no FROM sessions s WHERE relation = 'branch' AND (branched_at_seq > 0 OR EXISTS"
         " (SELECT 1 FROM sessions p WHERE p.no = s.parent_no AND p.relation = 'branch')) ORDER BY no"
     )]
     names = {rows.name(no): no for no in sharing}
+    summarised = {rows.name(no): no for no in compacted_sessions(reader)}
     highest = 0
     for cells in rows.messages():
         highest = max(highest, int(str(cells["id"])))
         if cells["session_id"] not in names:
-            yield cells
+            yield _archived(cells) if cells["session_id"] in summarised else cells
     floor = reader.row("SELECT message_floor FROM store")
     highest = max(highest, 0 if floor is None else int(floor[0]))
     for session_id, no in names.items():
@@ -106,10 +111,30 @@ def _messages(reader: Reader, rows: ForeignRows) -> Iterator[Cells]:
         # Rows of its own: what a parent shares is not to be counted a second time there.
         for cells in _shared_and_own(reader, ForeignRows.of(reader), no):
             highest += 1
-            yield {**cells, "id": highest, "session_id": session_id}
-            if cells.get("active", 1) == 1:
-                rows.live[no].messages += 1
-                rows.live[no].calls += len(json.loads(str(cells.get("tool_calls") or "[]")))
+            copy = {**cells, "id": highest, "session_id": session_id}
+            yield _archived(copy) if session_id in summarised else copy
+            _count(rows, no, cells)
+    for no in summarised.values():
+        found = compacted(reader, no)
+        rows.live[no] = Live()
+        for cells in () if found is None else view_cells(reader, ForeignRows.of(reader), found):
+            highest += 1
+            yield {**cells, "id": highest}
+            _count(rows, no, cells)
+
+
+def _archived(cells: Cells) -> Cells:
+    """An active row as a compaction of hermes-agent leaves it."""
+    if cells.get("active", 1) != 1:
+        return cells
+    flags = {"active": 0, "compacted": 1}
+    return {**cells, **{name: flag for name, flag in flags.items() if name in cells}}
+
+
+def _count(rows: ForeignRows, no: int, cells: Cells) -> None:
+    if cells.get("active", 1) == 1:
+        rows.live[no].messages += 1
+        rows.live[no].calls += len(json.loads(str(cells.get("tool_calls") or "[]")))
 
 
 def _shared_and_own(reader: Reader, rows: ForeignRows, no: int) -> Iterator[Cells]:

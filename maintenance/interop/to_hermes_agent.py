@@ -4,7 +4,8 @@ Invariant: a record holds what the model and a reader see of a session: its live
 content and tool calls as values, and every column of its row. What hermes-agent 0.19.0 imports from it reads back equal
 through its own listing and transcripts. By design the import starts anew: message ids, routing (session key, chat
 fields, display name, origin), handoff, compression state, rewind count, profile, usage by model; and it keeps the
-reasoning of assistant messages only. Rewound and compacted messages have no place in it: left out, and counted.
+reasoning of assistant messages only. Rewound and compacted messages have no place in it: left out, and counted; the
+summary that stands for them is in it, as the user message that begins the view.
 
 Not for: a backup (that is the store itself), or a whole `state.db` (`state_db.py`: for stores that were adopted).
 """
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from maintenance.interop.compacted import compacted, view_cells
 from maintenance.interop.fields import MARKER
 from maintenance.interop.foreign_rows import ForeignRows, Live
 from maintenance.interop.typed import BadText, Cell
@@ -235,6 +237,14 @@ class _Native:
         from hermes_state.conversation.view import view_of
 
         self._rows.live[no] = Live()
+        summarised = compacted(self._reader, no)
+        if summarised is not None:
+            yield from view_cells(self._reader, self._rows, summarised)
+            stays = set(summarised.view.row_ids)
+            for cells in self._rows.messages(no):
+                if cells["id"] not in stays:
+                    yield {**cells, "active": 0}
+            return
         found = segments(self._reader, no)
         if len(found) == 1:
             yield from self._rows.messages(no)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from maintenance.quoting import quoted
@@ -55,12 +56,16 @@ class CellReader:
         """The cells of one row; `row` may have more values behind ours."""
         found = list(row[self.flag_count : self.width])
         for number, value in enumerate(found):
-            if type(value) is bytes and not row[number // _BITS] >> number % _BITS & 1:
+            if type(value) is bytes and not self.is_blob(row, number):
                 try:
                     found[number] = value.decode("utf-8")
                 except UnicodeDecodeError:
                     found[number] = BadText(value)
         return found
+
+    def is_blob(self, row: Sequence[Any], number: int) -> bool:
+        """Whether the bytes in this column of the row are a BLOB, and no text."""
+        return bool(row[number // _BITS] >> number % _BITS & 1)
 
     def named(self, row: Sequence[Any]) -> dict[str, Cell]:
         """The cells of one row by column."""
@@ -112,21 +117,33 @@ def key_of(cell: Cell) -> Cell | tuple[str, bytes]:
 
 def canonical(cells: Mapping[str, Cell], columns: Iterable[str]) -> bytes:
     """Bytes that are equal only for equal rows: each cell as its type, its length and its content."""
-    parts: list[bytes] = []
-    for column in columns:
-        cell = cells[column]
+    return b"".join(_canonical_parts(cells[column] for column in columns))
+
+
+def digest_of(cells: Iterable[Cell]) -> bytes:
+    """A hash of what `canonical` gives, 16 bytes, without that in memory as one piece."""
+    found = blake2b(digest_size=16)
+    for part in _canonical_parts(cells):
+        found.update(part)
+    return found.digest()
+
+
+def _canonical_parts(cells: Iterable[Cell]) -> Iterator[bytes]:
+    for cell in cells:
         if cell is None:
-            parts.append(b"n")
+            yield b"n"
         elif isinstance(cell, str):
             text = cell.encode("utf-8")
-            parts += (b"t%d:" % len(text), text)
+            yield b"t%d:" % len(text)
+            yield text
         elif isinstance(cell, BadText):
-            parts += (b"t%d:" % len(cell.data), cell.data)
+            yield b"t%d:" % len(cell.data)
+            yield cell.data
         elif isinstance(cell, bytes):
-            parts += (b"b%d:" % len(cell), cell)
+            yield b"b%d:" % len(cell)
+            yield cell
         else:
-            parts.append(f"{type(cell).__name__}{cell!r};".encode("ascii"))
-    return b"".join(parts)
+            yield f"{type(cell).__name__}{cell!r};".encode("ascii")
 
 
 def default_of(literal: str | None) -> tuple[bool, Cell]:

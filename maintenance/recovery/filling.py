@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from typing import Any
 
 from hermes_state.engine.salvage import Building
 from hermes_state.errors import StateError, StatementFailed
-from maintenance.interop.typed import BadText, Cell, CellReader, canonical, from_json
+from maintenance.interop.typed import BadText, Cell, CellReader, digest_of, from_json
 from maintenance.quoting import quoted
 from maintenance.recovery.judging import Grade, Judge, Verdict
 from maintenance.recovery.notes import Key, Notes, cell_bytes, said_cells
@@ -212,7 +211,7 @@ class TableFiller:
                 "key": key, "rung": rung, "kept": "this one" if better else "the other", "doubt": reason or None,
                 "differs_in": [
                     name for name, one, two in zip(self.table.names, kept, other, strict=True)
-                    if canonical({name: one}, [name]) != canonical({name: two}, [name])
+                    if digest_of([one]) != digest_of([two])
                 ],
             },
         )
@@ -305,8 +304,7 @@ class TableFiller:
         return [part for cell in values for part in cell_parts(cell)]
 
     def _digest(self, cells: Sequence[Cell]) -> bytes:
-        names = self.table.names
-        return blake2b(canonical(dict(zip(names, cells, strict=True)), names), digest_size=16).digest()
+        return digest_of(cells)
 
     @staticmethod
     def _is_bad(cells: Sequence[Cell]) -> bool:

@@ -29,6 +29,7 @@ from maintenance.recovery.carving import (
     tree_pages,
     unread_commits,
 )
+from maintenance.recovery.compactions import settle_compactions
 from maintenance.recovery.confirming import confirm_messages
 from maintenance.recovery.copying import copy_source
 from maintenance.recovery.crosscheck import cross_check
@@ -141,6 +142,7 @@ class Gathering:
             if schema.native:
                 give_identity(filler, self._clock)
                 settle(filler, fillers["messages"], whole=fates["messages"].whole, clock=self._clock)
+                settle_compactions(filler, self._clock)
             return self._numbers(filler, schema, fillers, fates, facts)
 
     def _carve(self, filler: Filler, schema: Schema, wanted: dict[str, Wanted]) -> None:

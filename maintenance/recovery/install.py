@@ -11,11 +11,11 @@ into the old one.
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import InvalidInput, Refused, StateError
+from hermes_state.shell_words import shell_word
 from maintenance.recovery.records import Progress, Report, Source, Step
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def require_free(ctx: Where, *, scanner: Scanner | None = None) -> None:
 
 def restore_command(recovered: Path, store: Path) -> str:
     """What a person types to put a recovered file in a store's place."""
-    return f"hermes-state sessions restore {shlex.quote(str(recovered))} --db {shlex.quote(str(store))}"
+    return f"hermes-state sessions restore {shell_word(recovered)} --db {shell_word(store)}"
 
 
 def install(

@@ -17,6 +17,7 @@ from typing import Any
 
 from hermes_state.engine.salvage import Building
 from hermes_state.errors import Refused
+from hermes_state.flushing import sync_folder
 from maintenance.quoting import quoted
 from maintenance.recovery.filling import TableFiller
 from maintenance.recovery.notes import Notes
@@ -154,13 +155,23 @@ def write_apart(notes: Notes, target: Path) -> int:
     return count
 
 
-def write_report(document: dict[str, Any], target: Path) -> None:
-    """Write the report to a new file."""
-    with new_file(target) as out:
+def write_report(document: dict[str, Any], target: Path, *, ours: bool = False) -> None:
+    """Write the report to a new file, and make its name durable.
+
+    `ours`: a killed run of the same recovery may have written it, whole or in part; it is then replaced at once.
+    Raises `Refused` when something else has the name.
+    """
+    staged = target.with_name(f".{target.name}.new") if ours else target
+    if ours:
+        staged.unlink(missing_ok=True)
+    with new_file(staged) as out:
         json.dump(document, out, indent=1, ensure_ascii=False)
         out.write("\n")
         out.flush()
         os.fsync(out.fileno())
+    if ours:
+        staged.replace(target)
+    sync_folder(target.parent)
 
 
 def new_file(target: Path) -> Any:

@@ -10,6 +10,7 @@ damaged bytes are all there is.
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,24 @@ def default_output(source: Source) -> Path:
     """Where the result goes when nothing was said: beside the source."""
     base = source.given if source.given.is_dir() else source.name
     return base.with_name(base.name + ENDING)
+
+
+def free_output(source: Source) -> Path:
+    """The default name, or the next one with a number: for a result that goes into the store's place at once.
+
+    Earlier results stay, and a run that was killed or stopped is gone on with under the name that it had.
+    """
+    first = default_output(source)
+    stem = first.name.removesuffix(ENDING)
+    names = (
+        first if number == 1 else first.with_name(f"{stem}.{number}{ENDING}") for number in itertools.count(1)
+    )
+    return next(name for name in names if work_folder(name).exists() or not _is_taken(name))
+
+
+def _is_taken(output: Path) -> bool:
+    made = (*_beside(output), Path(f"{output}{REPORT_ENDING}"), Path(f"{output}{APART_ENDING}"))
+    return any(path.exists() or path.is_symlink() for path in made)
 
 
 def recover(
@@ -215,11 +234,12 @@ class _Ending:
             # Before the file has its name: what is pinned must never be there without its pin.
             for mark in ("pinned", "archived"):
                 set_mark(output, getattr(marks, mark), mark, True)
+        # Before the result has its name as well: a file that looks finished has its report beside it.
+        reporting.write_report(
+            report.document(), self._names.report, ours=str(self._names.report) == earlier.get("report")
+        )
         if filled != output:
             self._publish(filled, output)
-        if str(self._names.report) == earlier.get("report"):
-            self._names.report.unlink(missing_ok=True)  # half of one, or one that names another file
-        reporting.write_report(report.document(), self._names.report)
         return report
 
     def _marks(self) -> tuple[Marks, list[dict[str, Any]]]:

@@ -26,6 +26,7 @@ MADE_OF_ROWS = "its rows"
 # Tables that only a native store has; some of them are enough, when a page of the schema is gone.
 NATIVE_MARKS = frozenset({
     "view_edits", "bodies", "shared_texts", "session_totals", "stream_frames", "tombstone_references", "daily_usage",
+    "compaction_heads", "compaction_clips", "token_factors",
 })
 ENOUGH_MARKS = 3
 

@@ -9,13 +9,12 @@ Not for: rows called uncertain. Comparing counts only was rejected: a swapped co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from hashlib import blake2b
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from hermes_state.engine.salvage import Building, Salvage
 from hermes_state.errors import Corrupt, StateError
-from maintenance.interop.typed import Cell, CellReader, canonical
+from maintenance.interop.typed import CellReader, digest_of
 from maintenance.quoting import quoted
 from maintenance.recovery.filling import CELL, Filler, TableFiller, cell_parts
 from maintenance.recovery.judging import Grade
@@ -51,7 +50,7 @@ def compare_rows(
             found = there.get(key)
             if found is None:
                 unreachable += 1
-            elif _hash(table.names, ours := cells.cells(row)) == _hash(table.names, theirs := cells.cells(found)):
+            elif _is_same(row, found) or digest_of(ours := cells.cells(row)) == digest_of(theirs := cells.cells(found)):
                 equal += 1
             elif one.judge(ours).proven or one.judge(theirs).grade is Grade.WRONG:
                 unreachable += 1  # what SQL gives there now is wrong, and ours is from elsewhere
@@ -102,15 +101,19 @@ def _by_key(salvage: Salvage, filler: Filler, one: TableFiller) -> tuple[int, in
             found = []
         if not found:
             unreachable += 1
-        elif _hash(table.names, ours) == _hash(table.names, cells.cells(found[0])):
+        elif digest_of(ours) == digest_of(cells.cells(found[0])):
             equal += 1
         else:
             unreachable += 1  # another version is in the way: it is noted as one
     return equal, unreachable
 
 
-def _hash(names: Sequence[str], cells: Sequence[Cell]) -> bytes:
-    return blake2b(canonical(dict(zip(names, cells, strict=True)), names), digest_size=16).digest()
+def _is_same(row: _Row, other: _Row) -> bool:
+    """Whether two rows as SQLite gave them are the same, cell by cell and type by type: cheaper than their hashes."""
+    return all(
+        type(one) is type(two) and (repr(one) == repr(two) if type(one) is float else one == two)
+        for one, two in zip(row, other, strict=True)
+    )
 
 
 def _refuse(filler: Filler, one: TableFiller, key: int) -> NoReturn:

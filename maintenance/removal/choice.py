@@ -58,6 +58,8 @@ class Choice:
     messages: Mapping[str, int]
     # Bytes of their text.
     text_bytes: int
+    # Compactions of theirs that go.
+    compactions: int
     # Files beside the store that go with them.
     files: int
     # Sessions of the whole store.
@@ -192,6 +194,7 @@ def _choice(
         ),
         messages=dialect.message_counts(store, ids),
         text_bytes=sum(dialect.message_bytes(store, ids).values()),
+        compactions=dialect.compaction_count(store, ids),
         files=sum(len(files.of(key)) for key in ids),
         total_sessions=dialect.session_count(store),
         left_out=left_out,

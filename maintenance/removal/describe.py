@@ -55,6 +55,9 @@ def _what_goes(choice: Choice, clock: Clock, *, everything: bool) -> list[str]:
     )
     oldest, newest = _span(choice)
     lines.append(f"Last activity from {human_time(oldest, clock)} to {human_time(newest, clock)}.")
+    if choice.compactions:
+        verb = "goes" if choice.compactions == 1 else "go"
+        lines.append(f"{plural(choice.compactions, 'compaction')} of theirs {verb} too.")
     if choice.files:
         verb = "goes" if choice.files == 1 else "go"
         lines.append(f"{plural(choice.files, 'file')} of theirs beside the store {verb} too.")
@@ -178,6 +181,7 @@ def plan_facts(choice: Choice, *, online: bool, reclaim: str) -> dict[str, Any]:
         "delegate_count": choice.delegates,
         "message_count": choice.message_count,
         "text_bytes": choice.text_bytes,
+        "compaction_count": choice.compactions,
         "files": choice.files,
         "oldest_activity_at": rfc3339(oldest),
         "newest_activity_at": rfc3339(newest),

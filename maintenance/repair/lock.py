@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hermes_state.errors import LockTimeout
 from hermes_state.file_lock import CLOSE_ON_EXEC, NO_LINK, try_lock_alone
+from hermes_state.shell_words import shell_word
 from maintenance.beside import share_like_store
 
 
@@ -69,7 +70,7 @@ def _busy(db: Path, descriptor: int) -> LockTimeout:
     who = "Another process" if not pid else f"PID {pid} ({_command(pid)})"
     return LockTimeout(
         f"{who} is repairing {db} now, and two repairs at once would undo each other. Nothing was changed.",
-        hint=f"Wait for it, then run `hermes-state doctor --db {db}`.",
+        hint=f"Wait for it, then run `hermes-state doctor --db {shell_word(db)}`.",
         path=db, holders=(), waited_seconds=0.0, pid=pid or None,
     )
 

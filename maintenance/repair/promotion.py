@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from hermes_state.clock import Clock
 from hermes_state.errors import LockTimeout, Refused
+from hermes_state.shell_words import shell_word
 from maintenance.gate.rows import require_exclusive
 from maintenance.repair.attempts import REPAIRED, Damage, Memory
 from maintenance.replacement import Replaced, replace_content
@@ -79,7 +80,8 @@ def _make_place(db: Path, memory: Memory) -> None:
     if len(kept) >= MOST_KEPT:
         raise Refused(
             f"{len(kept)} copies of damaged states of {db} are kept beside it, and none of them may go by itself.",
-            hint=f"Look at them with `hermes-state sessions leftovers --db {db}` and remove what is not needed.",
+            hint=f"Look at them with `hermes-state sessions leftovers --db {shell_word(db)}` and remove what is not "
+            "needed.",
             path=db, kept=tuple(kept),
         )
 

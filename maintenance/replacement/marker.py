@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from hermes_state.flushing import sync_folder
 from hermes_state.owners.identity import PROC, start_ticks
+from hermes_state.shell_words import shell_word
 from maintenance.beside import share_like_store
 
 FORMAT = 1
@@ -78,7 +79,8 @@ def unfinished(db: Path, *, boot_id: str | None = None, proc_root: Path = PROC) 
     if note is None:
         return Unfinished(
             path=real, marker=marker, note=None, running=None, old_there=False, new_there=False,
-            next=f"The note {marker} cannot be read. Check the store with `hermes-state doctor --db {real}`; when "
+            next=f"The note {marker} cannot be read. Check the store with `hermes-state doctor --db "
+            f"{shell_word(real)}`; when "
             "it is sound, move the note away.",
         )
     old_there, new_there = Path(note.old).is_dir(), Path(note.new).is_file()
@@ -132,7 +134,7 @@ def _running(note: Note, boot_id: str | None, proc_root: Path) -> bool | None:
 
 
 def _next(path: Path, note: Note, new_there: bool) -> str:
-    command = f"`hermes-state {note.verb} --db {path}`"
+    command = f"`hermes-state {note.verb} --db {shell_word(path)}`"
     kept = f"The files as they were before are in {note.old}."
     if note.state == "kept":
         return f"Nothing was changed yet. Run {command} again, or leave it: the note goes with the next run. {kept}"
@@ -140,5 +142,5 @@ def _next(path: Path, note: Note, new_there: bool) -> str:
         return f"The store holds the old content or that of {note.new}, whole. Run {command} again to be sure. {kept}"
     return (
         f"The store holds the old content or that of {note.new}, whole, and that file is gone. Look with "
-        f"`hermes-state sessions list --db {path}`. {kept}"
+        f"`hermes-state sessions list --db {shell_word(path)}`. {kept}"
     )

@@ -27,6 +27,7 @@ from hermes_state.engine.filesystem import check_wal_allowed
 from hermes_state.engine.replace import Replacement, open_replacement, replaceable_file
 from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Corrupt, InvalidInput, NotFound, Refused
+from hermes_state.shell_words import shell_word
 from maintenance.gate.rows import require_exclusive
 from maintenance.replacement import aside as kept_aside
 from maintenance.replacement.alone import require_alone, require_nobody
@@ -183,7 +184,7 @@ def require_sound(new: Path) -> None:
     if said != "ok":
         raise Corrupt(
             f"{new} is damaged: {said}. The store was not changed.",
-            hint=f"Run `hermes-state doctor --db {new}`.", path=new, search_index=False,
+            hint=f"Run `hermes-state doctor --db {shell_word(new)}`.", path=new, search_index=False,
         )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from hermes_state.errors import ReplicationFailed
+from hermes_state.shell_words import shell_word
 from maintenance.replicate.program import Output, failed, start
 
 STOPPING = tuple(
@@ -169,7 +170,7 @@ def _identity(store: Path) -> tuple[int, int] | None:
 def _replaced(store: Path) -> ReplicationFailed:
     return ReplicationFailed(
         f"{store} was replaced or removed while Litestream copied it, so it was stopped: the replica has the old file.",
-        hint=f"Run `hermes-state doctor --db {store}`. When the store is the right one, remove "
+        hint=f"Run `hermes-state doctor --db {shell_word(store)}`. When the store is the right one, remove "
         f"{store.with_name(f'.{store.name}-litestream')} and start again: everything is sent anew.",
         path=store, status=None, output=(),
     )

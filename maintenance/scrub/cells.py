@@ -11,7 +11,8 @@ Not for: messages and shared texts of a native store, whose checks and hashes ch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ROWS_A_STEP = 200
 _CONTENT = re.compile(r"[(,]\s*content\s*=\s*('[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|[^\s,)]*)", re.IGNORECASE)
+_OLD_MODULE = re.compile(r"\bUSING\s+[\"'`\[]?fts[34]\b", re.IGNORECASE)
+_OLD_PARTS = ("segments", "segdir", "stat", "docsize")
 # How bytes that are no text come back as they were.
 _LOSSLESS = {"utf-8": "surrogateescape", "utf-16-le": "surrogatepass", "utf-16-be": "surrogatepass"}
 
@@ -77,20 +80,47 @@ def tables_of(reader: Reader, left_out: frozenset[str], fixed: frozenset[str]) -
 
 
 def indexes_with_texts(reader: Reader) -> list[str]:
-    """FTS5 tables of other programs that hold their texts themselves: those without the option `content`."""
+    """Search indexes of other programs that hold their texts themselves: those without the option `content`."""
     return [
-        name for name in fulltext_tables(reader)
+        name for name in search_indexes(reader)
         if not name.startswith(SEARCH_PREFIXES) and _content_of(reader, name) is None
     ]
 
 
+def search_indexes(reader: Reader) -> list[str]:
+    """The FTS5 tables of a file, and those of the older modules FTS3 and FTS4."""
+    return [*fulltext_tables(reader), *_old_indexes(reader)]
+
+
+def old_index_tables(reader: Reader) -> frozenset[str]:
+    """The tables of FTS3 and FTS4 whose rows are not texts: another number of them after a rebuild is no loss."""
+    names = _old_indexes(reader)
+    return frozenset([*names, *(f"{name}_{part}" for name in names for part in _OLD_PARTS)])
+
+
+def _old_indexes(reader: Reader) -> list[str]:
+    rows = reader.rows("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND rootpage = 0 ORDER BY name")
+    return [str(name) for name, sql in rows if _OLD_MODULE.search(str(sql))]
+
+
 def has_no_texts(reader: Reader, name: str) -> bool:
-    """Whether an FTS5 table keeps no texts at all, so that it cannot be made anew."""
+    """Whether a search index keeps no texts at all, so that it cannot be made anew."""
     return _content_of(reader, name) == ""
 
 
+def still_found(reader: Reader, secrets: Iterable[str]) -> Counter[str]:
+    """Search indexes without texts that still find a secret, with how many rows: nobody can build those anew."""
+    found: Counter[str] = Counter()
+    phrases = ['"' + secret.replace('"', " ") + '"' for secret in secrets]
+    for name in search_indexes(reader):
+        if has_no_texts(reader, name):
+            sql = f"SELECT count(*) FROM {quoted(name)} WHERE {quoted(name)} MATCH ?"
+            found[name] = sum(int(reader.rows(sql, (phrase,))[0][0]) for phrase in phrases)
+    return +found
+
+
 def _content_of(reader: Reader, name: str) -> str | None:
-    """The option `content` of an FTS5 table, None when it has none."""
+    """The option `content` of a search index, None when it has none."""
     (sql,) = reader.rows("SELECT sql FROM sqlite_schema WHERE name = ?", (name,))[0]
     found = _CONTENT.search(str(sql))
     return None if found is None else found.group(1).strip("'\"`[]")

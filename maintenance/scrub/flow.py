@@ -21,7 +21,7 @@ from hermes_state.flushing import sync_file, sync_folder
 from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.gate import exclusive, online, preflight, reading
 from maintenance.output.progress import progress
-from maintenance.scrub import traces, work
+from maintenance.scrub import cells, traces, work
 from maintenance.scrub.breathing import breathing
 from maintenance.scrub.patterns import Redactor, Rule, literals
 from maintenance.space import reclaim
@@ -125,7 +125,7 @@ def scrub(ctx: Context, rules: tuple[Rule, ...], before: Found) -> Scrubbed:
         incomplete, holders = INCOMPLETE, tuple(line.strip() for line in held.message.splitlines()[1:])
     secrets = before.secrets | redactor.found | literals(rules)
     with reading(ctx) as reader, progress(None, "searching again"), breathing(), reader.snapshot():
-        left = work.look(reader, Redactor(rules))
+        left = work.look(reader, Redactor(rules)) + cells.still_found(reader, secrets)
     # Nothing of ours is open now: reading bytes takes no lock away.
     proof = () if incomplete else _proof(ctx, search, secrets)
     return Scrubbed(
@@ -148,7 +148,8 @@ def _alone(ctx: Context, redactor: Redactor, before: Found, search: Path | None)
         )
         if search is not None and search.exists():
             _require_index_alone(ctx, search)
-        counts = row_counts(store, [name for name in row_tables(store) if name not in MAY_SHRINK])
+        made_anew = MAY_SHRINK | cells.old_index_tables(store)
+        counts = row_counts(store, [name for name in row_tables(store) if name not in made_anew])
         store.tune(secure_delete=1)
         rows = work.replace(store, redactor, ctx.clock, bar.advance)
         bar.restart(None, "building the search indexes anew")

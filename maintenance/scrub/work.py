@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import Corrupt, StateError
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.shape import native_identity
-from maintenance.scrub import cells, native
-from maintenance.space.segments import fulltext_tables
+from maintenance.scrub import cells, compactions, native
 from maintenance.space.verify import foreign_key_problems
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FIXED_COLUMNS = frozenset({
     "role", "source", "state", "relation", "content_type", "codec", "action", "operation", "table_name", "kind",
     "field", "store_id", "incarnation", "sha256", "schema_version", "title_source", "end_reason",
+    "form", "source_digest", "prompt_digest",
 })
 NATIVE_APART = frozenset({"store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames"})
 FOREIGN_APART = frozenset({"schema_version"})
@@ -82,7 +83,8 @@ def replace(store: Store, redactor: Redactor, clock: Clock, advance: Advance = l
     if foreign_key_problems(store) > broken:
         raise Corrupt(
             f"Rows of {store.path} point to rows that have another key now.",
-            hint=f"Run `hermes-state doctor --db {store.path}` and restore the backup made before.", path=store.path,
+            hint=f"Run `hermes-state doctor --db {shell_word(store.path)}` and restore the backup made "
+            "before.", path=store.path,
         )
     return +changed
 
@@ -109,10 +111,15 @@ def _replace_portion(store: Store, table: cells.Table, portion: list[cells.Chang
 
 def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Advance) -> Counter[str]:
     changed: Counter[str] = Counter()
+    marked = False
     for rows in native.messages(store, redactor):
+        if not marked:
+            compactions.mark(store)
+            marked = True
         with store.transaction(durability="power") as tx:
             changed["messages"] += native.replace_messages(tx, rows, clock.now())
         advance(len(rows))
+    compactions.settle(store)
     for no, text in list(native.texts(store, redactor)):
         with store.transaction(durability="power") as tx:
             native.replace_text(tx, no, text)
@@ -135,7 +142,7 @@ def _touch_index(tx: Any, table: cells.Table, portion: list[cells.Change]) -> No
 
 def rebuild_indexes(store: Store) -> tuple[str, ...]:
     """Build all search indexes in the file anew, so that no old term stays in them; returns their names."""
-    names = tuple(name for name in fulltext_tables(store) if not cells.has_no_texts(store, name))
+    names = tuple(name for name in cells.search_indexes(store) if not cells.has_no_texts(store, name))
     for name in names:
         with store.transaction(durability="power") as tx:
             tx.execute(f'INSERT INTO "{name}" ("{name}") VALUES (\'rebuild\')')

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from hermes_state.conversation.bodies import COMPRESS_BYTES, compress_rows
 from hermes_state.engine import frames
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.checks import failed_rows
 from maintenance.quoting import quoted
 from maintenance.space.copy_back import keep_short
@@ -185,7 +186,7 @@ def _require_same(tx: Transaction, ids: Sequence[int]) -> None:
     if failed:
         raise Corrupt(
             f"Message {failed[0]} of {tx.path} did not come back from its frame as it was; the batch was undone.",
-            hint=f"Report this, and run `hermes-state doctor --deep --db {tx.path}`.",
+            hint=f"Report this, and run `hermes-state doctor --deep --db {shell_word(tx.path)}`.",
             path=tx.path,
             messages=tuple(failed),
             search_index=False,

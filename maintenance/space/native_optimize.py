@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_state import changes, tombstones
 from hermes_state.conversation.removal_steps import left_behind, remove_left_behind
 from hermes_state.engine.migrate import migrate
+from hermes_state.shell_words import shell_word
 from maintenance.gate import online, preflight, reading
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes, plural
@@ -273,7 +274,7 @@ def _warnings(
         which = ", ".join(map(str, compressed.left_alone[:5]))
         said.append(
             f"{plural(compressed.failed, 'message')} did not match the check that was made when it was written, and "
-            f"stayed as it is ({which}): run `hermes-state doctor --deep --db {ctx.db}`."
+            f"stayed as it is ({which}): run `hermes-state doctor --deep --db {shell_word(ctx.db)}`."
         )
     if search is not None and search.problem:
         said.append(f"The search index was not merged: {search.problem}. Searches work without it.")
@@ -281,6 +282,6 @@ def _warnings(
         said.append(
             f"{unused.share:.0%} of the room inside the pages is unused, because rows lie scattered. Only a rewrite "
             "returns it: "
-            f"stop what uses the store and run `hermes-state sessions optimize --offline --db {ctx.db}`."
+            f"stop what uses the store and run `hermes-state sessions optimize --offline --db {shell_word(ctx.db)}`."
         )
     return tuple(said)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt, LockTimeout
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.detect import dialect_of
 from maintenance.gate import Alone, exclusive, reading
 from maintenance.output.progress import progress
@@ -348,6 +349,6 @@ def index_warnings(verdict: Verdict | None, ctx: Context) -> tuple[str, ...]:
     if verdict is None:
         return ()
     return tuple(
-        f"The search index {name} is damaged and was not merged: run `hermes-state doctor --db {ctx.db}`."
+        f"The search index {name} is damaged and was not merged: run `hermes-state doctor --db {shell_word(ctx.db)}`."
         for name in sorted(verdict.indexes)
     )

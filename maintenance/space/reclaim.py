@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_state.engine import open_read
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 from maintenance.output.text import human_bytes
 from maintenance.quoting import quoted
 from maintenance.space.copy_back import keep_short
@@ -258,7 +259,7 @@ def _key(reader: Reader, table: str) -> str:
 def _unusable(path: Path, what: str) -> Corrupt:
     return Corrupt(
         f"The compact copy of {path} is not the same as the store: {what}. The store was not changed.",
-        hint=f"Run `hermes-state doctor --db {path}`, and check the disk.",
+        hint=f"Run `hermes-state doctor --db {shell_word(path)}`, and check the disk.",
         path=path,
         search_index=False,
     )

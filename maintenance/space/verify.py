@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt, StateError
+from hermes_state.shell_words import shell_word
 from maintenance.gate import reading
 from maintenance.output.progress import Progress, progress
 from maintenance.output.text import plural
@@ -174,7 +175,7 @@ def require_same_counts(path: Path, before: dict[str, int], after: dict[str, int
         listed = ", ".join(f"{name} {before.get(name)} -> {after.get(name)}" for name in changed)
         raise Corrupt(
             f"The rewrite of {path} changed the number of rows: {listed}.",
-            hint=f"Stop all Hermes processes of this home and run `hermes-state doctor --db {path}`.",
+            hint=f"Stop all Hermes processes of this home and run `hermes-state doctor --db {shell_word(path)}`.",
             path=path,
             search_index=False,
         )
@@ -186,7 +187,7 @@ def require_sound(path: Path, verdict: Verdict, *, when: str) -> None:
         more = f" ({plural(len(verdict.pages), 'finding')})" if len(verdict.pages) > 1 else ""
         raise Corrupt(
             f"{path} is damaged, found {when}: {first_line(verdict.pages)}{more}.",
-            hint=f"Rewriting a damaged file can lose rows. Run `hermes-state doctor --db {path}` first.",
+            hint=f"Rewriting a damaged file can lose rows. Run `hermes-state doctor --db {shell_word(path)}` first.",
             path=path,
             findings=verdict.pages,
             search_index=False,

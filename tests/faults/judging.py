@@ -106,7 +106,12 @@ def native_state(store: Store | ReadStore) -> State:
         edits = store.rows(
             "SELECT action, from_seq, to_seq, undoes FROM view_edits WHERE session_no = ? ORDER BY id", (no,)
         )
-        state[f"session {key}"] = digest(facts, messages, edits)
+        generations = store.rows(
+            "SELECT generation, c.state, cut_at, anchors, source_digest, summary, error, h.moves, k.position, k.clip"
+            " FROM compactions c LEFT JOIN compaction_heads h ON h.compaction_id = c.id"
+            " LEFT JOIN compaction_clips k ON k.compaction_id = c.id WHERE c.session_no = ? ORDER BY 1, 9", (no,)
+        )
+        state[f"session {key}"] = digest(facts, messages, edits, generations)
     # A stream is durable in batches, so what it has at one moment is no state of its own; its message is.
     lists = store.rows("SELECT keys FROM deletions WHERE kind = 'session'")
     removed = {key for (keys,) in lists for key in json.loads(keys)}
@@ -166,10 +171,9 @@ def record_clean(operation: Operation, folder: Path) -> Clean:
     with recording:
         begin(home, operation, done)
     states: dict[int, State] = {}
-    for crash in crashes(recording, modes=("kept",)):
+    for crash in crashes(recording, every="mark", modes=("kept",)):
         steps = len(crash.marks)
-        at_mark = crash.position > 0 and recording.events[crash.position - 1].kind == "mark"
-        if steps not in states and (steps == 0 or at_mark):
+        if steps not in states:
             states[steps] = _state_at(operation, crash, steps, folder / "clean")
     final = state_of(home, operation)
     assert states[len(told.done)] == final or not operation.whole

@@ -11,12 +11,11 @@ import hashlib
 import shutil
 from pathlib import Path
 
-import pytest
-
 from hermes_state import open_store
 from hermes_state.clock import clock_from_environment
-from hermes_state.conversation.append import insert_many
-from hermes_state.engine import Transaction, open_read, open_write
+from hermes_state.compaction.clips import BodyClip, Clip
+from hermes_state.compaction.generations import commit, rollback
+from hermes_state.engine import open_read, open_write
 from hermes_state.engine.migrate import migrate
 from hermes_state.engine.schema import Migration, known_migrations
 from hermes_state.errors import DiskFull
@@ -29,6 +28,7 @@ from tests.faults.mending import MENDING
 from tests.faults.operation import STORE, Done, Operation, conversation, foreign, verb
 from tests.maintenance.adopting import adopt_in_place, nobody
 from tests.maintenance.native_stores import add_session, context
+from tests.support.compacting import begun, made
 
 # --- before ------------------------------------------------------------------------------------------------------
 
@@ -119,21 +119,21 @@ def rewind(home: Path, done: Done) -> None:
 
 
 def compaction(home: Path, done: Done) -> None:
-    """What a compaction commits: messages that stand for others, and the edit that hides those, at once."""
+    """A pass: its running row, what is said meanwhile, its commit; then one that only shortens, and going back."""
     with open_store(path=home / STORE) as store:
-        messages, at = store.messages, store.core.clock.now()
-        (no,) = store.core.writer.rows("SELECT no FROM sessions WHERE id = 'talk'")[0]
-        summary = messages._many(no, at, [{"role": "user", "content": "what was said until now"}])
-
-        def work(tx: Transaction) -> None:
-            tx.execute(
-                "INSERT INTO view_edits (session_no, action, from_seq, to_seq, made_at) VALUES (?, 'compact', 1, 3, ?)",
-                (no, at),
-            )
-            insert_many(tx, "talk", no, summary)
-
-        store.core.write(work, durability="power")
+        running = begun(store, "talk", 4, anchors=(1,))
+        done("begun", "power")
+        store.messages.append("talk", role="user", content="said meanwhile", durability="power")
+        done("said meanwhile", "power")
+        assert commit(store.core, running, made("what was said until now")).state == "done"
         done("compacted", "power")
+        shorter = Clip(bodies=(BodyClip(path=("content",), kind="text", head=2, tail=2),))
+        running = begun(store, "talk", 4, anchors=(1,))
+        done("begun again", "power")
+        assert commit(store.core, running, made(None, clips={5: shorter})).state == "done"
+        done("shortened", "power")
+        rollback(store.core, "talk", 1)
+        done("back", "power")
 
 
 def lineage(home: Path, done: Done) -> None:
@@ -310,9 +310,3 @@ OPERATIONS: dict[str, Operation] = {
         *MENDING,
     )
 }
-
-# Operations of the command line make and check a store for each round: most of them are left to the campaign.
-HEAVY = (
-    "repair", "foreign", "scrub", "recover", "merge", "leftovers", "optimize", "adopt", "prune", "replace", "compress",
-)
-SOME = [pytest.param(name, marks=pytest.mark.campaign if name.startswith(HEAVY) else ()) for name in OPERATIONS]

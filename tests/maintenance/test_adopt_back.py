@@ -15,6 +15,7 @@ from maintenance.interop.give_back import give_back, make_plan
 from maintenance.interop.to_hermes_agent import Limits, Record, Tally, files, records
 from tests.maintenance.adopting import AdoptCli, adopt_in_place, adopt_to, newest_layout, query, typed
 from tests.support.cli import RunCli
+from tests.support.generations import SUMMARY, compacted
 from tests.support.space import content, context
 from tests.support.stores import StoreCopy, versions
 
@@ -191,3 +192,25 @@ def test_a_file_of_hermes_agent_itself_is_exported_in_the_same_shape(store_copy:
     assert [record["id"] for record in adopted] == [record["id"] for record in direct]
     for one, other in zip(adopted, direct, strict=True):
         assert one == other
+
+
+@pytest.mark.parametrize("branched", [False, True])
+def test_what_was_compacted_here_resumes_there_with_summary_and_tail(branched: bool, store_copy: StoreCopy) -> None:
+    db = store_copy()
+    adopt_in_place(db)
+    with open_store(path=db) as store:
+        store.sessions.create(id="long", source="cli")
+        for number in range(1, 9):
+            store.messages.append("long", role="user" if number % 2 else "assistant", content=f"row {number}")
+        name = store.sessions.branch("long", new_id="fork").id if branched else "long"
+        compacted(store, name, cut_at=-2 if branched else 6, anchors=(-6,) if branched else (2,))
+        seen = [(row["role"], row["content"]) for row in store.messages.context(name)]
+    assert seen[:3] == [("user", SUMMARY), ("assistant", "row 2"), ("assistant", "row 6")]
+    back = db.with_name("back.db")
+    give_back(context(db), back)
+    rows = query(back, "SELECT role, content, active, compacted FROM messages WHERE session_id = ? ORDER BY id", name)
+    assert [row[:2] for row in rows if row[2] == 1] == seen
+    assert [row[1:] for row in rows[:8]] == [(f"row {number}", 0, 1) for number in range(1, 9)]
+    assert query(back, "SELECT message_count FROM sessions WHERE id = ?", name) == [(len(seen),)]
+    if branched:
+        assert query(back, "SELECT count(*), sum(active) FROM messages WHERE session_id = 'long'") == [(8, 8)]

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from hermes_state.store import open_store
-from maintenance.backups import backup
+from maintenance.backups import backup, restore
 from maintenance.doctor.findings import Severity
 from maintenance.marks import set_mark
+from tests.maintenance.adopting import nobody
 from tests.maintenance.damage import change, examined, only
-from tests.maintenance.native_stores import add_session, new_store
+from tests.maintenance.native_stores import add_session, new_store, rows
+from tests.support.cli import RunCli
 from tests.support.stores import StoreCopy
 
 
@@ -107,3 +109,54 @@ def test_a_capture_names_the_command_that_brings_it_back(store_copy: StoreCopy) 
     path = store_copy("0.17.0")
     path.with_name("state.db.retired-wal-20260101T000000Z-77").mkdir()
     assert examined(path).next_command == f"hermes-state sessions captures --db {path} --merge"
+
+
+def test_an_older_copy_in_the_place_of_a_backed_up_store_is_a_problem(store_copy: StoreCopy) -> None:
+    path = store_copy("0.17.0")
+    change(path)
+    older = path.read_bytes()
+    with_more = (
+        "INSERT INTO messages (session_id, role, content, timestamp) SELECT id, 'user', 'new', 1.0 FROM sessions"
+    )
+    change(path, f"{with_more} LIMIT 3")
+    made = backup(path)
+    assert examined(path, quick=True).exit_code == 0
+    path.write_bytes(older)
+    found = only(examined(path, quick=True), "behind_backup")
+    highest, here = found.facts["highest_in_backup"], found.facts["highest_here"]
+    assert highest == here + 3
+    assert found.sentence.startswith(f"The store never had a message with an id above {here:,}, and its backup of ")
+    assert found.sentence.endswith(
+        f" has one with {highest:,}: an older copy stands in its place, or its newest rows were lost."
+    )
+    assert found.next_command == f"hermes-state sessions restore --db {path} {made.path} --dry-run"
+
+
+def test_a_native_store_that_went_back_is_told_by_its_backup_and_a_restored_one_is_not(tmp_path: Path) -> None:
+    path = new_store(tmp_path)
+    add_session(path, "first")
+    early = backup(path)
+    add_session(path, "second")
+    backup(path)
+    assert "behind_backup" not in {one.code for one in examined(path, quick=True).findings}
+    shutil.copyfile(early.path, path)
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+    assert only(examined(path, quick=True), "behind_backup").severity is Severity.WARNING
+    restore(early.path, path, scanner=nobody)
+    assert "behind_backup" not in {one.code for one in examined(path, quick=True).findings}
+
+
+def test_sessions_that_went_without_a_record_are_a_note_and_recorded_ones_are_not(
+    store_copy: StoreCopy, run_cli: RunCli
+) -> None:
+    path = store_copy("0.17.0")
+    change(path)
+    made = backup(path)
+    first, second = (row[0] for row in rows(path, "SELECT id FROM sessions ORDER BY id LIMIT 2"))
+    assert run_cli("sessions", "delete", first, "--yes", "--db", str(path)).exit_code == 0
+    assert "fewer_than_backup" not in {one.code for one in examined(path, quick=True).findings}
+    change(path, f"DELETE FROM messages WHERE session_id = '{second}'", f"DELETE FROM sessions WHERE id = '{second}'")
+    found = only(examined(path, quick=True), "fewer_than_backup")
+    assert (found.severity, found.facts["backup"], found.facts["deleted_since"]) == (Severity.INFO, str(made.path), 1)
+    assert found.sentence.startswith("The store has 1 session fewer than its backup of ")

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from hermes_state.engine import NulRule, open_read
+from maintenance.doctor.findings import Severity
 from maintenance.doctor.fulltext import fulltext_indexes
 from maintenance.doctor.nul_rule import Evidence, evidence_of, rule_of_store
-from tests.maintenance.damage import change
+from maintenance.recovery.run import recover
+from tests.faults.operation import settled
+from tests.maintenance.damage import change, examined
 from tests.maintenance.external_layout import convert
 from tests.support.stores import StoreCopy
 
@@ -68,3 +71,27 @@ def test_of_mixed_evidence_the_rule_of_most_rows_counts() -> None:
     assert Evidence(past_nul=2, cut=1).rule is NulRule.NATIVE
     assert Evidence(past_nul=1, cut=1).mixed
     assert Evidence(past_nul=0, cut=0).rule is NulRule.NATIVE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["0.17.0", "0.19.0"])
+@pytest.mark.parametrize("content", [b"abc abc\0abc", "abc\0äöü".encode(), b"ab\0cd"])
+def test_an_index_that_shows_no_rule_is_right_under_either_for_recover_and_doctor_alike(
+    release: str, content: bytes, store_copy: StoreCopy
+) -> None:
+    """Recover builds as SQLite 3.40 does. With nothing to tell the rules apart doctor tried the newer one alone."""
+    path = store_copy(release)
+    change(
+        path,
+        "DELETE FROM messages WHERE instr(CAST(content AS BLOB), x'00') OR instr(CAST(tool_calls AS BLOB), x'00')",
+        rule=NulRule.CUT,
+    )
+    change(
+        path, "INSERT INTO messages (session_id, role, content, timestamp)"
+        f" SELECT id, 'user', x'{content.hex()}', 1.0 FROM sessions LIMIT 1",
+    )
+    settled(path)
+    made = recover(path).output
+    for file in (path, made):
+        seen = examined(file, deep=True).findings
+        assert [one.sentence for one in seen if one.severity is Severity.DAMAGE] == []

@@ -173,3 +173,23 @@ def test_a_live_holder_of_an_unlinked_wal_comes_first_and_the_other_checks_still
     assert only(found, "pages").severity is Severity.OK
     assert found.exit_code == 3
     assert found.next_command == f"hermes-state locks --db {path}"
+
+
+@pytest.mark.slow
+def test_a_stopped_holder_is_a_problem_that_says_how_it_goes_on(store_copy: StoreCopy, child: Children) -> None:
+    path = store_copy("0.17.0")
+    holder = child(READER, path)
+    holder.wait_for("open")
+    assert only(examined(path, quick=True), "holder").facts["stopped"] is False
+    holder.freeze()
+    os.waitpid(holder.pid, os.WUNTRACED)
+    seen = examined(path, quick=True)
+    stopped = only(seen, "holder_stopped")
+    assert stopped.sentence.endswith(
+        f" It is stopped (SIGSTOP or Ctrl-Z): it keeps its locks and its place in the WAL, others wait for it, and it "
+        f"ends only once it goes on. `kill -CONT {holder.pid}` lets it go on."
+    )
+    assert (seen.verdict, seen.exit_code, seen.next_command) == ("problems", 3, f"kill -CONT {holder.pid}")
+    holder.thaw()
+    os.waitpid(holder.pid, os.WCONTINUED)
+    assert only(examined(path, quick=True), "holder").facts["stopped"] is False

@@ -43,7 +43,7 @@ def test_a_native_store_is_recognised_under_any_name_and_beside_tables_of_others
     db.rename(moved)
     with open_read(moved) as store:
         dialect = dialect_of(store)
-    assert (dialect.name, dialect.is_native, dialect.shape.schema_version) == ("native", True, 1)
+    assert (dialect.name, dialect.is_native, dialect.shape.schema_version) == ("native", True, 2)
     assert dialect.shape.unknown_tables == ("plugin_notes",)
 
 
@@ -248,5 +248,5 @@ def test_columns_that_come_and_go_with_a_later_release_do_not_stop_reading(run_c
     refused = run_cli("sessions", "list", "--db", str(db))
     assert refused.exit_code == 1
     assert refused.stderr.startswith(
-        f"Error: {db} has schema step 900; this release knows steps up to 1, and misses messages.seq."
+        f"Error: {db} has schema step 900; this release knows steps up to 2, and misses messages.seq."
     )

@@ -10,6 +10,7 @@ import pytest
 
 import hermes_state
 from hermes_state import open_store
+from hermes_state.engine import open_write
 from hermes_state.engine.migrate import applied
 from hermes_state.engine.schema import known_migrations
 from hermes_state.errors import SessionDeleted
@@ -38,7 +39,8 @@ def test_a_store_of_every_release_is_brought_to_this_schema(name: str, tmp_path:
         assert sorted(applied(reader)) == [step.number for step in known_migrations()]
         assert reader.rows("PRAGMA foreign_key_check") == []
         assert reader.rows("PRAGMA quick_check") == [("ok",)]
-        assert store.sessions.count() == (0 if "empty" in name else 2)
+        compacted = not name.startswith(("0.2.", "0.3."))
+        assert store.sessions.count() == (0 if "empty" in name else 2 + 2 * compacted)
 
 
 @pytest.mark.parametrize("name", [name for name in KEPT if "filled" in name])
@@ -59,3 +61,37 @@ def test_what_was_in_it_is_there(name: str, tmp_path: Path, run_cli) -> None:
         assert store.leases.acquire("turn:talk-2", term_seconds=60).fence == 2
     checked = run_cli("doctor", "--deep", "--db", path)
     assert checked.exit_code == 0, checked.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in KEPT if name.startswith(("0.2.", "0.3.")) and "filled" in name])
+def test_a_store_without_compactions_is_read_as_it_is_and_brought_up_beside_those_who_have_it_open(
+    name: str, tmp_path: Path
+) -> None:
+    path = unpacked(name, tmp_path)
+    with open_store(path=path, read_only=True) as store, store.core.reader() as reader:
+        assert sorted(applied(reader)) == [1]
+        assert len(store.messages.context("talk")) == 4
+        assert [hit.compacted_by for hit in store.search("\u6708\u4eae", include_archived=True)] == [None]
+    with open_write(path) as older, open_store(path=path) as store:
+        view = store.messages.context("talk-2")
+        with older.transaction() as tx:
+            tx.execute("UPDATE sessions SET cwd = '/work' WHERE id = 'talk-2'")
+        assert store.sessions.get("talk-2").cwd == "/work"
+        assert store.messages.context("talk-2") == view
+        with store.core.reader() as reader:
+            assert sorted(applied(reader)) == [1, 2]
+
+
+@pytest.mark.parametrize("name", [name for name in KEPT if not name.startswith(("0.2.", "0.3.")) and "filled" in name])
+def test_generations_of_every_state_are_there(name: str, tmp_path: Path) -> None:
+    with open_store(path=unpacked(name, tmp_path)) as store, store.core.reader() as reader:
+        assert reader.rows("SELECT generation, state FROM compactions ORDER BY id") == [
+            (1, "done"), (2, "done"), (3, "failed"), (4, "superseded"), (5, "done"), (6, "running"),
+        ]
+        view = [row["content"][:21] for row in store.messages.context("long")]
+        assert (view[0], len(view)) == ("Summary: rows 2 to 6.", 7)
+        assert store.messages.context("long-side")[0]["content"].startswith("Summary: rows 2 to 4.\n\nrow 1 of")
+        assert reader.rows("SELECT kind, tokens FROM model_windows ORDER BY kind") == [
+            ("declared", 131_072), ("learned", 8000), ("served", 8192), ("trained", 32_768),
+        ]
+        assert reader.rows("SELECT factor, samples FROM token_factors") == [(1.25, 9)]

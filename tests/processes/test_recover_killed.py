@@ -139,11 +139,13 @@ def publish(self, staged, target):
     if target.name.endswith(ending):
         stop()
 
-def write(document, target):
+def write(document, target, **more):
     if ending == "half a report":
         target.write_text("{")
         stop()
-    write_it(document, target)
+    write_it(document, target, **more)
+    if ending == "whole report":
+        stop()
 
 run._Ending._publish, reporting.write_report = publish, write
 recover(Path(sys.argv[1]), Path(sys.argv[2]))
@@ -151,7 +153,7 @@ recover(Path(sys.argv[1]), Path(sys.argv[2]))
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-@pytest.mark.parametrize("ending", [".jsonl", ".partial", "half a report"])
+@pytest.mark.parametrize("ending", [".jsonl", ".partial", "half a report", "whole report"])
 def test_killed_while_files_get_their_names_the_same_command_goes_on(
     tmp_path: Path, child: Children, ending: str, allowed: bool
 ) -> None:
@@ -162,6 +164,10 @@ def test_killed_while_files_get_their_names_the_same_command_goes_on(
     victim = child(NAMING, db, output, ending)
     victim.wait_for("there")
     victim.kill()
+    named = tmp_path / "out.db.partial"
+    # What looks finished has its report already.
+    assert named.exists() == (ending == ".partial")
+    assert not named.exists() or json.loads((tmp_path / "out.db.recovery.json").read_text())["output"] == str(named)
     report = recover(db, output, allow_partial=allowed)
     assert report.resumed and report.output == (output if allowed else tmp_path / "out.db.partial")
     assert everything(report.output) == everything(straight.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -258,3 +259,63 @@ def test_the_health_check_counts_descriptors_by_file_over_all_programs(
     for one in (gateway, dashboard):
         one.release("end")
         one.finish()
+
+
+# --- without a free descriptor -----------------------------------------------------------------------------------
+
+WITHOUT_ONE = """
+import os, resource, shutil, sys
+from pathlib import Path
+from hermes_state import open_store
+from hermes_state.errors import StateError
+
+db, what = Path(sys.argv[1]), sys.argv[2]
+store = open_store(path=db)
+store.sessions.create(id="talk", source="cli")
+store.messages.append("talk", role="user", content="only in the WAL of this generation")
+if what == "lost":
+    shutil.copy(db, db.with_name("other"))
+    os.replace(db.with_name("other"), db)
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, most))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+try:
+    if what == "lost":
+        store.messages.append("talk", role="user", content="one more")
+    else:
+        store.messages.stream("talk")
+except StateError as error:
+    raised = error
+for number in held:
+    os.close(number)
+print(type(raised).__name__, raised, sep=": ")
+if what != "lost":
+    with store.messages.stream("talk") as text:
+        text.append("now it goes")
+"""
+
+
+def test_a_lost_generation_is_kept_although_no_descriptor_is_free(db: Path, child: Children) -> None:
+    db.parent.mkdir(parents=True)
+    said = child(WITHOUT_ONE, db, "lost", audited=False).finish()
+    assert said.startswith("GenerationLost: Hermes paused saving because another program replaced the files ")
+    (capture,) = db.parent.glob("state.db.retired-wal-*")
+    assert b"only in the WAL of this generation" in (capture / "state.db-wal").read_bytes()
+    assert json.loads((capture / "manifest.json").read_text())["copy"] == (
+        "not made: the connection could not be used safely"
+    )
+
+
+def test_a_call_that_cannot_load_its_module_says_that_descriptors_ran_out_and_works_later(
+    db: Path, child: Children
+) -> None:
+    db.parent.mkdir(parents=True)
+    assert child(WITHOUT_ONE, db, "stream", audited=False).finish() == (
+        "CannotOpen: This process has run out of file descriptors, so loading what is needed for a call on "
+        f"{db} failed (EMFILE: Too many open files).\n"
+    )

@@ -8,6 +8,8 @@ import pytest
 
 from hermes_state.engine.private import open_private
 from hermes_state.testing import corruption
+from lockowners.process import read_process
+from maintenance.gate.advice import printable
 from maintenance.repair import repair
 from tests.maintenance.damage import change, examined, only
 from tests.maintenance.repair.damages import damaged_folders, problems
@@ -24,6 +26,14 @@ WRITERS = """
     gates.reach("open")
     gates.wait("end")
 """
+
+
+def holder_command(pid: int) -> str:
+    process = read_process(Path("/proc"), pid)
+    assert process is not None
+    return process.command
+
+
 READER = """
     import sys, gates
     from hermes_state.engine import open_read
@@ -63,6 +73,14 @@ def test_a_holder_that_never_ends_is_named_each_time_and_is_no_attempt(
     for _time in range(4):
         refused = run_cli("sessions", "repair", "--yes")
         assert (refused.exit_code, f"PID {holder.pid} (" in refused.stderr) == (1, True)
+        assert "Beside them `hermes-state sessions repair --check-only` says what is damaged" in refused.stderr
+    (said,) = [one for one in examined(path).findings if one.facts.get("kept_waiting_by") == [holder.pid]]
+    assert said.sentence.partition("It cannot be repaired while ")[2] == (
+        f"others have the store open: PID {holder.pid} ({printable(holder_command(holder.pid))}): stop that program. "
+        "Until then every conversation can be read (`hermes-state sessions show`, `hermes-state sessions export`), and "
+        "what is stored stays as it is. Messages may fail to be stored while this index is damaged, so do not leave "
+        "the others running."
+    )
     assert (path.read_bytes(), damaged_folders(path)) == (before, [])
     holder.kill()
     done = run_cli("sessions", "repair", "--yes", "--json")

@@ -14,6 +14,7 @@ from pathlib import Path
 import hermes_state
 from hermes_state import open_store
 from hermes_state.clock import FakeClock
+from hermes_state.engine import Transaction
 from hermes_state.store import Store
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "native"
@@ -43,6 +44,37 @@ def fill(store: Store) -> None:
     stream = messages.stream("talk-2")
     stream.append("half an answer")
     stream.flush()
+    compact(store)
+
+
+def compact(store: Store) -> None:
+    """A session with generations of every state, a branch that inherits one, and what is known of a model."""
+    from tests.support.generations import SHORT, compacted, failed, started, superseded
+
+    store.sessions.create(id="long", source="cli", model="model-a")
+    for number in range(1, 13):
+        role, text = ("user", "assistant")[number % 2 == 0], f"row {number} " + "of many words " * 40
+        store.messages.append("long", role=role, content=text)
+    compacted(store, "long", cut_at=5, anchors=(1,), summary="Summary: rows 2 to 4.")
+    store.sessions.branch("long", new_id="long-side")
+    compacted(store, "long", cut_at=7, anchors=(1,), clips={8: SHORT}, summary="Summary: rows 2 to 6.")
+    failed(store, "long", cut_at=9)
+    superseded(store, "long", cut_at=9)
+    compacted(store, "long", cut_at=7, anchors=(1,), clips={10: SHORT}, summary=None)
+    started(store, "long", cut_at=11)
+    store.core.write(_known_of_a_model)
+
+
+def _known_of_a_model(tx: Transaction) -> None:
+    for kind, tokens in (("declared", 131_072), ("served", 8192), ("trained", 32_768), ("learned", 8000)):
+        tx.execute(
+            "INSERT INTO model_windows (model, endpoint, kind, tokens, evidence, observed_at)"
+            " VALUES ('model-a', 'http://localhost:8080', ?, ?, '{}', ?)", (kind, tokens, BEGAN),
+        )
+    tx.execute(
+        "INSERT INTO token_factors (model, endpoint, tokenizer, factor, samples, updated_at)"
+        " VALUES ('model-a', 'http://localhost:8080', 'estimate', 1.25, 9, ?)", (BEGAN,),
+    )
 
 
 def make(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from hermes_state.conversation.search.records import Hit, Neighbour
 from hermes_state.conversation.search.snippets import snippet
 from hermes_state.conversation.search.text import content_text
 from hermes_state.engine import Reader
+from hermes_state.errors import StatementFailed
 
 PREVIEW_CHARACTERS = 200
 _Place = tuple[str, str, str, str | None]  # session id, root id, tip id, title
@@ -32,6 +33,7 @@ def hits_of(
     places = _places(reader, sorted(set(owners.values())))
     around = _neighbours(reader, found, edits)
     hits = []
+    taken = _compacted_by(reader, {(item.row.session_no, item.row.seq): owners[item.row.id] for item in found})
     for item in found:
         row = item.row
         session_id, root_id, tip_id, title = places[owners[row.id]]
@@ -41,8 +43,9 @@ def hits_of(
         hits.append(Hit(
             message_id=row.id, session_id=session_id, root_id=root_id, tip_id=tip_id, seq=row.seq, role=row.role,
             source=row.source, created_at=row.created_at, snippet=snippet(row.text, query.terms, markers),
-            score=round(item.score, 4), title=title, hidden=hidden, hidden_by=hidden_by, store_id=store_id,
-            store_path=store_path, before=before, after=after,
+            score=round(item.score, 4), title=title, hidden=hidden, hidden_by=hidden_by,
+            compacted_by=taken.get((row.session_no, row.seq)), store_id=store_id, store_path=store_path,
+            before=before, after=after,
         ))
     return hits
 
@@ -64,10 +67,40 @@ def title_hits(
         Hit(
             message_id=None, session_id=places[no][0], root_id=places[no][1], tip_id=places[no][2], seq=0, role="",
             source=source, created_at=active_at, snippet=snippet(places[no][3] or "", wanted, markers), score=0.0,
-            title=places[no][3], hidden=None, hidden_by=None, store_id=store_id, store_path=store_path,
+            title=places[no][3], hidden=None, hidden_by=None, compacted_by=None, store_id=store_id,
+            store_path=store_path,
         )
         for no, source, active_at in rows
     ]
+
+
+def _compacted_by(reader: Reader, owners: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    """The generations that took messages out of the view of the session they are found under, where one did.
+
+    `owners`: that session, by session number and seq. Nothing of compaction is loaded when none of them has a head.
+    """
+    try:
+        heads = reader.rows(
+            "SELECT session_no FROM compaction_heads WHERE compaction_id IS NOT NULL"
+            " AND session_no IN (SELECT value FROM json_each(?))", (json.dumps(sorted(set(owners.values()))),)
+        )
+    except StatementFailed:
+        # Opened for reading only, a store may lack the step that adds the table: then nothing was ever compacted.
+        if reader.row("SELECT 1 FROM sqlite_schema WHERE name = 'compaction_heads'") is not None:
+            raise
+        return {}
+    found: dict[tuple[int, int], int] = {}
+    for (owner,) in heads:
+        from hermes_state.compaction.generations import hidden_by
+        from hermes_state.compaction.generations.effective import story_of
+
+        story = story_of(reader, owner)
+        places = {
+            seq + shift: (number, seq) for (number, seq), under in owners.items()
+            if under == owner and (shift := story.shift(number)) is not None
+        }
+        found |= {places[position]: generation for position, generation in hidden_by(reader, owner, places).items()}
+    return found
 
 
 def _places(reader: Reader, session_nos: Sequence[int]) -> dict[int, _Place]:

@@ -52,6 +52,8 @@ class Hit:
     # "compact": the message is no longer sent to the model, by the view edit of that id; None: it is live
     hidden: Literal["compact"] | None
     hidden_by: int | None
+    # number of the generation that took the message out of its session's view (see `compaction`); None: none did
+    compacted_by: int | None
     # which store this is from
     store_id: str
     store_path: Path

@@ -134,6 +134,9 @@ class ForeignDialect:
     def message_bytes(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         return self._messages.sizes(reader, ids)
 
+    def compaction_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        return 0  # a flag on each message
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         return self._messages.stored(reader)
 

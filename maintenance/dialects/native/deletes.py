@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from maintenance.dialects.base import Deed, DeleteCounts
 from maintenance.dialects.cells import chunks, key_bytes, key_list
+from maintenance.dialects.native.compactions import count
 from maintenance.dialects.native.flags import unsigned
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ def delete_sessions(tx: Transaction, ids: Sequence[str], deed: Deed | None, limi
     from hermes_state.conversation.removal_steps import take_out
 
     deed = deed or unsigned()
+    compacted = count(tx, ids)
     done = take_out(tx, _numbers(tx, ids), actor=deed.actor, reason=deed.reason, at=deed.at, limit=limit)
     asked = set(ids)
+    others = {"messages kept for branches": done.kept_messages, "compactions": compacted}
     return DeleteCounts(
         sessions=len(done.sessions),
         messages=done.messages,
-        others={"messages kept for branches": done.kept_messages} if done.kept_messages else {},
+        others={name: rows for name, rows in others.items() if rows},
         detached=sum(key not in asked for key in done.detached),
     )
 

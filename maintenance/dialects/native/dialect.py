@@ -111,6 +111,11 @@ class NativeDialect:
     def message_bytes(self, reader: Reader, ids: Sequence[str]) -> dict[str, int]:
         return self._messages.sizes(reader, ids)
 
+    def compaction_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        from maintenance.dialects.native.compactions import count
+
+        return count(reader, ids)
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         return self._messages.stored(reader)
 

@@ -2,7 +2,8 @@
 
 Invariant: the same as the library's deletions, and it fails closed. A lease that is named after a session (`turn:ID`,
 `compaction:ID`, `write:ID`) counts until it is free, ran out on a clock that we share,
-or its owner is provably dead; a stream counts until its writer is provably dead. An owner that cannot be read is alive.
+or its owner is provably dead, and so does a compaction that runs; a stream counts until its writer is provably dead. An
+owner that cannot be read is alive.
 
 Not for: taking leases over (the library does, with a fence). Wall time is never compared.
 """
@@ -16,9 +17,11 @@ from hermes_state.clock import Clock, clock_from_environment
 from hermes_state.errors import InvalidInput
 from hermes_state.owners import OwnerIdentity, Verdict, provably_dead
 from maintenance.dialects.cells import chunks, key_bytes, key_list
+from maintenance.dialects.native.compactions import has_compactions
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
+    from hermes_state.leases.states import Standing
 
 
 def find_guards(reader: Reader, ids: Sequence[str], clock: Clock | None = None) -> dict[str, str]:
@@ -33,6 +36,8 @@ def find_guards(reader: Reader, ids: Sequence[str], clock: Clock | None = None) 
                 guards[session_id] = f"somebody is at work in it (lease of {owner})"
     for session_id, owner in _open_streams(reader, ids, clock):
         guards.setdefault(session_id, f"a message of it is being received (by {owner})")
+    for session_id, owner in _running_compactions(reader, ids, clock):
+        guards.setdefault(session_id, f"it is being compacted (by {owner})")
     return guards
 
 
@@ -88,3 +93,34 @@ def _open_streams(reader: Reader, ids: Sequence[str], clock: Clock) -> list[tupl
             if not judge(reader, owner, clock).dead:
                 found.append((str(session_id), "an unreadable owner" if owner is None else str(owner)))
     return found
+
+
+def running_compactions(reader: Reader, clock: Clock) -> list[tuple[str, str, Standing]]:
+    """Session id, owner in words, and how a contender sees it, of each compaction that runs or whose end nobody wrote.
+    """
+    from hermes_state.compaction.generations.makers import as_lease
+    from hermes_state.compaction.generations.rows import all_running
+    from hermes_state.leases.states import standing
+
+    if not has_compactions(reader):
+        return []
+    found = []
+    for one in all_running(reader):
+        owner = one.owner
+        seen = standing(
+            as_lease(one), now=clock.boottime(), domain=clock.domain(), sighting=None,
+            judge=lambda owner=owner: judge(reader, owner, clock),  # type: ignore[misc]
+        )
+        (session_id,) = reader.rows("SELECT id FROM sessions WHERE no = ?", (one.session_no,))[0]
+        found.append((str(session_id), "an unreadable owner" if owner is None else str(owner), seen))
+    return found
+
+
+def _running_compactions(reader: Reader, ids: Sequence[str], clock: Clock) -> list[tuple[str, str]]:
+    from hermes_state.leases.states import Standing
+
+    wanted = set(ids)
+    return [
+        (session_id, owner) for session_id, owner, seen in running_compactions(reader, clock)
+        if session_id in wanted and seen in (Standing.HELD, Standing.WATCHED)
+    ]

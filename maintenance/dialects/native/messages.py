@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from maintenance.dialects.base import ContentSizes, MessageRow
 from maintenance.dialects.cells import Blob, chunks, key_bytes, key_list
+from maintenance.dialects.native.compactions import taken_out
 from maintenance.dialects.native.inherited import Story, story_ids, story_of
 from maintenance.dialects.readable import preview_of
 
@@ -99,9 +100,14 @@ class MessageReading:
                 part,
             )
             values = contents(reader, [row[5:8] for row in found])
+            summarised = {
+                (no, seq) for no in {row[2] for row in found}
+                for seq in taken_out(reader, no, [row[3] for row in found if row[2] == no])
+            }
             for row, content in zip(found, values, strict=True):
                 session_no, seq = row[2], row[3]
                 view = views.get(session_no) or views.setdefault(session_no, read_view(reader, session_no))
+                hidden, taken = view.hidden(seq), (session_no, seq) in summarised
                 yield MessageRow(
                     id=row[0],
                     session_id=row[1],
@@ -111,8 +117,8 @@ class MessageReading:
                     tool_name=row[8],
                     tool_calls=row[9],
                     timestamp=row[10],
-                    live=view.hidden(seq) is None,
-                    compacted=view.hidden(seq) == "compact",
+                    live=hidden is None and not taken,
+                    compacted=hidden == "compact" or taken,
                 )
 
     def newest(self, reader: Reader) -> int:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from maintenance.dialects.base import UsageRow
 from maintenance.dialects.cells import Blob, key_bytes
+from maintenance.dialects.native.compaction_records import compaction_record
+from maintenance.dialects.native.compactions import taken_out
 from maintenance.dialects.native.inherited import Story, story_ids, story_of
 from maintenance.dialects.native.messages import ROWS_AT_ONCE, contents
 
@@ -95,6 +97,9 @@ def session_record(
         record["message_count"] = len(story_ids(reader, story))
     if edits := _edits(reader, session_no) if story is None or not story.shift else _shown_edits(story, active_at):
         record["view_edits"] = edits
+    if passes := compaction_record(reader, session_no, story):
+        # With them the edits are always told: the messages' flags alone would say less.
+        record |= {"view_edits": edits, "compactions": passes}
     return _with_extra(record, extra)
 
 
@@ -129,6 +134,7 @@ def message_records(reader: Reader, session_id: str, message_ids: Sequence[int])
         marks = ", ".join("?" * len(part))
         rows = reader.rows(f"SELECT {', '.join(_MESSAGE)} FROM messages WHERE id IN ({marks}) ORDER BY id", part)
         values = contents(reader, [row[3:6] for row in rows])
+        summarised = taken_out(reader, story.session_no, [story.number(row[-1], row[1]) for row in rows])
         for row, content in zip(rows, values, strict=True):
             facts = dict(zip(_MESSAGE, row, strict=True))
             position, extra = story.number(facts["session_no"], facts["seq"]), facts.pop("extra")
@@ -141,6 +147,9 @@ def message_records(reader: Reader, session_id: str, message_ids: Sequence[int])
             hidden = story.view.hidden(position)
             facts["active"] = int(hidden is None)
             facts["compacted"] = int(hidden == "compact")
+            # What a compaction of ours summarises stays active: its generation is in the record of the session.
+            if position in summarised:
+                facts["compacted_by"] = summarised[position]
             yield _with_extra(facts, extra)
 
 

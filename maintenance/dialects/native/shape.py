@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hermes_state.engine import APPLICATION_ID
 from hermes_state.errors import ForeignStore, NotAStore, SchemaTooNew, SchemaTooOld
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.base import StoreShape
 from maintenance.quoting import quoted
 
@@ -25,11 +26,15 @@ KNOWN_TABLES = frozenset(
     {
         "bodies",
         "changes",
+        "compaction_clips",
+        "compaction_heads",
+        "compactions",
         "daily_usage",
         "deletions",
         "leases",
         "messages",
         "migrations",
+        "model_windows",
         "session_totals",
         "session_usage",
         "sessions",
@@ -40,6 +45,7 @@ KNOWN_TABLES = frozenset(
         "store",
         "stream_frames",
         "streams",
+        "token_factors",
         "tombstone_references",
         "tombstones",
         "view_edits",
@@ -71,7 +77,7 @@ def native_identity(reader: Reader) -> Identity | None:
         raise NotAStore(
             f"{reader.path} carries the mark of a native store (application_id) and has no identity row.",
             hint="It was cut short or emptied. Look for a copy of it before anything writes here, and run "
-            f"`hermes-state doctor --db {reader.path}`.",
+            f"`hermes-state doctor --db {shell_word(reader.path)}`.",
             path=reader.path,
         )
     if found is not None and not ours:
@@ -132,7 +138,7 @@ def _unreadable(reader: Reader, version: int | None, missing: list[str]) -> Sche
         )
     return SchemaTooOld(
         f"{reader.path} is a native store without {listed}.",
-        hint=f"Run `hermes-state doctor --db {reader.path}`.",
+        hint=f"Run `hermes-state doctor --db {shell_word(reader.path)}`.",
         path=reader.path,
         found=version,
         needed=newest,

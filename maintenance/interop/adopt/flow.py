@@ -23,6 +23,7 @@ from hermes_state.engine.filesystem import check_wal_allowed
 from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Corrupt, InvalidInput, Refused
 from hermes_state.flushing import sync_file
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import exclusive, reading
 from maintenance.interop.adopt import places
@@ -209,7 +210,7 @@ def _keep_original(ctx: Context, store: ExclusiveStore, step: Step) -> Path:
         if verdict != "ok":
             raise Corrupt(
                 f"{ctx.db} is damaged: {verdict}. It was not changed.",
-                hint=_HINT.format(path=ctx.db), path=ctx.db, search_index=False,
+                hint=_HINT.format(path=shell_word(ctx.db)), path=ctx.db, search_index=False,
             )
         with open_read(working, clock=ctx.clock) as copy:
             tables = row_tables(store)
@@ -230,7 +231,7 @@ def _require_sound(ctx: Context) -> None:
     if problems:
         raise Corrupt(
             f"{ctx.db} is damaged: {problems[0]}. Nothing was made of it.",
-            hint=_HINT.format(path=ctx.db), path=ctx.db, search_index=False,
+            hint=_HINT.format(path=shell_word(ctx.db)), path=ctx.db, search_index=False,
         )
 
 

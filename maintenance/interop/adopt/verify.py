@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hermes_state.engine import open_read
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 from maintenance.interop.adopt.kept import KeptTable, row_hash
 from maintenance.interop.adopt.source import Columns, Source, read_columns
 from maintenance.interop.adopt.usage import USAGE_SQL, usage_cells
@@ -181,6 +182,6 @@ def not_the_same(reader: Reader, what: str) -> Corrupt:
     """A copy differs from what it was made of, and must not be used."""
     return Corrupt(
         f"The copy made from {reader.path} is not the same: {what}. It was thrown away; {reader.path} was not changed.",
-        hint=f"Run `hermes-state doctor --db {reader.path}`; if that finds nothing, report this sentence.",
+        hint=f"Run `hermes-state doctor --db {shell_word(reader.path)}`; if that finds nothing, report this sentence.",
         path=reader.path, search_index=False,
     )

@@ -23,6 +23,7 @@ from hermes_state.engine import open_read
 from hermes_state.engine.private import open_private
 from hermes_state.errors import CaptureRefused, NotFound
 from hermes_state.flushing import sync_file, sync_folder
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.shape import native_identity
 from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.gate import online, preflight
@@ -201,7 +202,7 @@ def _require_sound(ctx: Context) -> None:
     if problems:
         raise Corrupt(
             f"{ctx.db} is damaged, so nothing is merged into it: {first_line(problems)}.",
-            hint=f"Run `hermes-state doctor --db {ctx.db}` first.", path=ctx.db,
+            hint=f"Run `hermes-state doctor --db {shell_word(ctx.db)}` first.", path=ctx.db,
         )
 
 

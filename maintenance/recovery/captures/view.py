@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hermes_state.engine.private import open_private
 from hermes_state.errors import CaptureRefused, InsufficientSpace, StateError
+from hermes_state.shell_words import shell_word
 from maintenance.recovery.captures.manifest import Capture
 from maintenance.space.verify import first_line
 
@@ -44,7 +45,8 @@ def view_of(capture: Capture, folder: Path) -> Iterator[View]:
     if source is None:
         raise CaptureRefused(
             f"The capture {capture.folder} holds a WAL without the store that it belongs to.",
-            hint=f"Run `hermes-state sessions recover --source {capture.folder}`: it reads the rows in the WAL.",
+            hint=f"Run `hermes-state sessions recover --source {shell_word(capture.folder)}`: it reads the rows in "
+            "the WAL.",
             path=capture.folder, kind="header_only",
         )
     wal = capture.wal if capture.main is not None else None
@@ -82,6 +84,7 @@ def _require_sound(capture: Capture, path: Path) -> None:
     if said != ["ok"]:
         raise CaptureRefused(
             f"The store in the capture {capture.folder} is damaged: {first_line(said)}.",
-            hint=f"Run `hermes-state sessions recover --source {capture.folder}`, then import what it gives.",
+            hint=f"Run `hermes-state sessions recover --source {shell_word(capture.folder)}`, then import what it "
+            "gives.",
             path=capture.folder, kind="base",
         )

@@ -135,7 +135,10 @@ def _assemble(
         affinity = affinity_of(column.declared, strict=strict)
         not_null = column.not_null or (key is not None and number in key) or number == alias
         default = _with_affinity(column.default, affinity)
-        shapes.append(ColumnShape(name=column.name, affinity=affinity, not_null=not_null, default=default))
+        shapes.append(ColumnShape(
+            name=column.name, affinity=affinity, strict=strict and column.declared.upper() != "ANY",
+            not_null=not_null, default=default,
+        ))
     automatic: list[tuple[str, ...]] = []
     for names, is_primary in keys:
         # The key of a WITHOUT ROWID table is the table itself, and takes a number all the same.

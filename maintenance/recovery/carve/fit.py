@@ -20,6 +20,12 @@ _NUMERIC = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 _EXACT = 1 << 53
 # Combinations of types that are remembered for a table.
 _MOST_TYPES = 1000
+# What a STRICT column holds, and what damage makes of that: a REAL without a fraction is stored as an integer.
+_DAMAGED = (BrokenValue,)
+_OF_STRICT: dict[str, tuple[type, ...]] = {
+    "INTEGER": (int, *_DAMAGED), "REAL": (float, int, *_DAMAGED), "TEXT": (str, *_DAMAGED), "BLOB": (bytes, *_DAMAGED),
+    "NUMERIC": (int, float, *_DAMAGED),
+}
 
 
 class Fit:
@@ -110,6 +116,8 @@ def column_score(column: ColumnShape, pattern: re.Pattern[str] | None, value: Va
     affinity = column.affinity
     if value is None:
         return -1 if column.not_null else 0
+    if column.strict and not isinstance(value, _OF_STRICT[affinity]):
+        return -1
     if isinstance(value, str):
         if pattern is not None:
             return 4 if pattern.fullmatch(value) else -1

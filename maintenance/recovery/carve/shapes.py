@@ -22,6 +22,8 @@ class ColumnShape:
     name: str
     # SQLite's affinity; BLOB is "none", also of ANY in a STRICT table
     affinity: Affinity = "BLOB"
+    # only values of its type are stored in it, as in a STRICT table; never of ANY
+    strict: bool = False
     # NULL is never stored in it
     not_null: bool = False
     # what rows written before the column was added have in it

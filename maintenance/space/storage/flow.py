@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.engine import NulRule
 from hermes_state.errors import Corrupt
+from hermes_state.shell_words import shell_word
 from maintenance.gate import reading
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes, plural
@@ -231,7 +232,7 @@ def held_and_wanted(store: ExclusiveStore, index: str) -> tuple[int, int]:
 def _wrong(store: ExclusiveStore, index: str, what: str) -> Corrupt:
     return Corrupt(
         f"The new search index {index} of {store.path} is not right: {what}. No message was changed.",
-        hint=f"Run `hermes-state doctor --db {store.path}`.",
+        hint=f"Run `hermes-state doctor --db {shell_word(store.path)}`.",
         path=store.path,
         search_index=True,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hermes_state.errors import NotAStore, Refused, SchemaTooNew, SchemaTooOld
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.detect import dialect_of
 from maintenance.dialects.native.shape import native_identity
 from maintenance.space.sizes import TRASH_PREFIX
@@ -115,7 +116,7 @@ def refuse_native(reader: Reader) -> None:
         raise Refused(
             f"{reader.path} is a native store: its search index is a file of its own, and there is no layout to "
             "convert.",
-            hint=f"`hermes-state sessions optimize --db {reader.path}` merges it.",
+            hint=f"`hermes-state sessions optimize --db {shell_word(reader.path)}` merges it.",
             path=reader.path,
         )
 

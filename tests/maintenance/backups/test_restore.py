@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import zstandard
 from hermes_state import open_store
 from hermes_state.errors import BackupDamaged, Corrupt, InvalidInput, NotFound, Refused, StoreHeld
 from maintenance.backups import RestorePlan, backup, restore
+from maintenance.backups.drilling import drill
 from maintenance.replacement import unfinished
 from tests.maintenance.backups.making import (
     both_files,
@@ -190,6 +192,27 @@ def test_a_backup_that_is_not_what_its_manifest_says_is_refused(
     }
     assert str(refused.value) == said[how] and refused.value.exit_code == 65
     assert db.read_bytes() == before and not list(db.parent.glob("*.replaced-*"))
+
+
+@pytest.mark.parametrize(
+    ("fact", "wrong"), [("sessions", 999), ("messages", 1), ("highest_message_id", 10**6), ("last_at", 1.0)]
+)
+def test_a_manifest_whose_summary_is_not_that_of_its_file_is_refused(
+    store_copy: StoreCopy, tmp_path: Path, fact: str, wrong: float
+) -> None:
+    """The hashes of the tables are right: it is the numbers by which people choose a backup that are not."""
+    db = tidy(store_copy())
+    made = backup(db)
+    bad = copied(made.path, tmp_path / "copy")
+    manifest = Path(f"{bad}.manifest.json")
+    said = json.loads(manifest.read_text())
+    right = said["content"][fact]
+    said["content"][fact] = wrong
+    manifest.write_text(json.dumps(said))
+    for attempt in (lambda: put_back(bad, db), lambda: drill(bad)):
+        with pytest.raises(BackupDamaged) as refused:
+            attempt()
+        assert str(refused.value) == f"{bad} is not what its manifest says: {fact} is {right} instead of {wrong}."
 
 
 @pytest.mark.parametrize("kind", ["plain", "snapshot with a WAL", "gzip", "zstd"])

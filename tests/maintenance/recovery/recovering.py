@@ -16,13 +16,14 @@ import pytest
 
 from hermes_state import open_store
 from hermes_state.conversation.row_check import row_check
-from hermes_state.engine import APPLICATION_ID
+from hermes_state.engine import APPLICATION_ID, Transaction
 from hermes_state.testing.damage_cases import CASES
 from hermes_state.testing.page_damage import Damage
 from hermes_state.testing.pages import DatabaseFile
 from maintenance.interop.typed import CellReader
 from maintenance.recovery import run
 from maintenance.recovery.records import Report
+from tests.support.generations import SHORT, compacted, failed
 from tests.support.space import grow
 from tests.support.stores import unpack
 
@@ -32,7 +33,7 @@ Row = tuple[Any, ...]
 
 
 def native_store(folder: Path, *, sessions: int = 24, messages: int = 14, seed: int = 5) -> Path:
-    """A native store with everything that a recovery must join again: bodies, shared texts, edits, branches, usage."""
+    """A native store with all that a recovery must join again: bodies, texts, edits, branches, usage, compactions."""
     chance = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     db = folder / "state.db"
@@ -60,8 +61,17 @@ def native_store(folder: Path, *, sessions: int = 24, messages: int = 14, seed: 
                 store.messages.rewind(name, store.messages.append(name, role="user", content="no"), reason="typo")
             if number % 7 == 3:
                 store.sessions.branch(name, new_id=f"{name}-side")
+            if number % 3 == 1 and messages > 8:
+                compacted(store, name, cut_at=5, anchors=(1,), clips={8: SHORT}, summary=f"Summary of {name}.")
+                failed(store, name, cut_at=7)
+        store.core.write(_what_models_take)
     copy_back(db)
     return db
+
+
+def _what_models_take(tx: Transaction) -> None:
+    tx.execute("INSERT INTO model_windows VALUES ('model-a', 'http://here', 'served', 8192, '{}', 1.8e9)")
+    tx.execute("INSERT INTO token_factors VALUES ('model-a', 'http://here', 'estimate', 1.25, 7, 1.8e9)")
 
 
 def copy_back(db: Path) -> None:

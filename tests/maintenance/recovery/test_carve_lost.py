@@ -86,6 +86,18 @@ def test_a_record_fits_when_sqlite_could_have_stored_it(values: list[Any], fits:
     assert [fit.fits(values), fit.fits(values)] == [fits, fits]
 
 
+@pytest.mark.parametrize(
+    ("values", "fits"),
+    [
+        ([None, "x", 1.5, 2], True), ([None, "x", 3, 2], True), ([None, "x", 1.5, "none"], False),
+        ([None, b"x", 1.5, 2], False), ([None, "x", "no number", 2], False), ([None, "x", None, None], True),
+    ],
+)  # fmt: skip
+def test_a_record_of_a_strict_table_has_values_of_its_types_only(values: list[Any], fits: bool) -> None:
+    strict = replace(THREE, columns=tuple(replace(column, strict=True) for column in THREE.columns))
+    assert (Fit(strict).score(values) >= 0) == fits
+
+
 def test_a_row_is_made_as_sqlite_reads_it() -> None:
     assert Fit(THREE).row(9, [None, "x", 3]) == (9, "x", 3.0, 5)
 

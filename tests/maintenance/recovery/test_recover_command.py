@@ -91,6 +91,24 @@ def test_a_partial_result_is_not_installed(run_cli: RunCli, tmp_path: Path) -> N
     assert run_cli("doctor", "--db", db).exit_code in (0, 3)
 
 
+def test_a_second_recovery_with_install_takes_the_next_name_and_keeps_the_first(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    db = native_store(tmp_path / "home", sessions=10)
+    command = ("sessions", "recover", "--source", str(db), "--install", "--allow-partial", "--yes")
+    for seed in (1, 2):
+        zero_leaves(db, "messages", 1, seed=seed)
+        ran = run_cli(*command)
+        assert ran.exit_code == 0, ran.stderr
+    assert sorted(path.name for path in db.parent.glob("*.recovered.db")) == [
+        "state.db.2.recovered.db", "state.db.recovered.db",
+    ]
+    assert len(list(db.parent.glob("state.db.replaced-*"))) == 2
+    # Without --install nothing is named by itself: which result is meant is for the person to say.
+    refused = run_cli("sessions", "recover", "--source", db)
+    assert (refused.exit_code, f"{db}.recovered.db exists already." in refused.stderr) == (1, True)
+
+
 def test_install_beside_a_holder_is_refused_before_the_work(run_cli: RunCli, child: Children, tmp_path: Path) -> None:
     db = native_store(tmp_path / "home", sessions=4)
     holder = child(

@@ -205,3 +205,35 @@ def test_garbage_over_pages_invents_nothing(tmp_path: Path) -> None:
     report = recover(db, tmp_path / "out.db", allow_partial=True)
     made = {("sessions", key) for key in report.table("sessions").placeholder_keys}
     assert {key for key in everything(report.output) if key not in before} == made
+
+
+def test_a_summary_whose_messages_are_lost_stays_and_says_how_many_are_there(tmp_path: Path) -> None:
+    db = native_store(tmp_path / "home", sessions=6)
+    connection = apsw.Connection(str(db))
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.execute("UPDATE messages SET content = 'something else' WHERE session_no = 2 AND seq = 3").fetchall()
+    connection.close()
+    report = recover(db, tmp_path / "out.db")
+    assert [said for said in report.decisions if said["what"] == "source_lost"] == [{
+        "what": "source_lost", "table": "compactions", "key": 1, "code": "source_lost", "found": 2,
+        "message": "2 of the 3 messages that it stands for were found as they were.",
+    }]
+    assert ask(report.output, "SELECT state, summary, error ->> '$.found' FROM compactions WHERE id = 1") == [
+        ("done", "Summary of s1.", 2)
+    ]
+    found = {one.code: one.severity.name for one in examined(report.output, deep=True).findings}
+    assert found["compaction_source_lost"] == "INFO"
+
+
+@pytest.mark.parametrize("page", [1, "schema"])
+def test_rows_of_compactions_come_back_when_the_schema_is_lost(tmp_path: Path, page: int | str) -> None:
+    db = native_store(tmp_path / "home", sessions=12)
+    tables = ("compactions", "compaction_clips", "model_windows", "token_factors")
+    whole = {table: ask(db, f"SELECT * FROM {table}") for table in tables}
+    with DatabaseFile(db) as file:
+        leaves = file.tree(1).leaves
+    zero_page(db, 1 if page == 1 else leaves[-1])
+    report = recover(db, tmp_path / "out.db", allow_partial=True)
+    assert {table: ask(report.output, f"SELECT * FROM {table}") for table in tables} == whole
+    with open_store(path=report.output) as store:
+        assert store.messages.context("s1")[0]["content"].startswith("Summary of s1.")

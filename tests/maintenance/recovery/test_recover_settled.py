@@ -92,12 +92,15 @@ def test_after_a_partial_run_the_same_command_names_the_way(tmp_path: Path, run_
     first = run_cli("sessions", "recover", "--source", db)
     restore = f"hermes-state sessions restore {db}.recovered.db.partial --db {db}"
     assert (first.exit_code, first.stdout.splitlines()[-1]) == (65, f"Next: {restore}")
-    again = run_cli("sessions", "recover", "--source", db, "--allow-partial", "--install", "--yes", "--json")
+    again = run_cli("sessions", "recover", "--source", db, "--allow-partial", "--json")
     assert again.exit_code == 1
     assert again.json_error["error"]["message"] == f"{db}.recovered.db.partial exists already."
     assert again.json_error["error"]["try"] == (
         f"An earlier recovery ended there, with rows lost. `{restore}` puts that in the store's place; to recover "
         "anew, name a new file with --output."
     )
+    # With --install the result goes into the store's place, so it takes the next free name by itself.
+    anew = run_cli("sessions", "recover", "--source", db, "--allow-partial", "--install", "--yes", "--json")
+    assert (anew.exit_code, anew.json["output"]) == (0, f"{db}.2.recovered.db")
     assert run_cli(*shlex.split(restore)[1:], "--yes").exit_code == 0
     assert run_cli("doctor", "--deep", "--db", db).exit_code == 0

@@ -47,6 +47,38 @@ def test_texts_that_only_another_programs_search_index_has_are_redacted_there(
         assert reader.rows("SELECT rowid FROM terms WHERE terms MATCH 'other'") == [(1,)]
 
 
+def test_the_older_kinds_of_search_index_are_redacted_and_one_that_cannot_be_is_said_to_hold_it(
+    store_copy: Callable[[str], Path], run_cli: RunCli
+) -> None:
+    db = store_copy("0.19.0")
+    with open_write(db, foreign=True) as store, store.transaction() as tx:
+        for statement in (
+            "CREATE TABLE texts (id INTEGER PRIMARY KEY, words TEXT)",
+            "INSERT INTO texts VALUES (1, 'their HIDDEN7 key')",
+            "CREATE VIRTUAL TABLE four USING fts4(words, content=texts)",
+            "INSERT INTO four(four) VALUES ('rebuild')",
+            "CREATE VIRTUAL TABLE three USING fts3(words)",
+        ):
+            tx.execute(statement)
+        for number in range(40):  # segments, which a rebuild puts together
+            tx.execute("INSERT INTO three VALUES (?)", (f"line {number} {'HIDDEN8' if number == 7 else 'plain'}",))
+    ran = run_cli("sessions", "scrub", "--pattern", r"HIDDEN\d", "--yes", "--db", db)
+    assert (ran.exit_code, ran.stdout) == (
+        0,
+        f"Redacted 2 matches in 2 rows of {db}.\nProven: none of it is in the bytes of state.db, state.db-wal.\n",
+    )
+    assert files_with(db.parent, b"HIDDEN") == [] and files_with(db.parent, b"hidden") == []
+    with open_read(db) as reader:
+        assert reader.rows("SELECT count(*) FROM three") == [(40,)]
+        assert reader.rows("SELECT docid FROM four WHERE four MATCH 'redacted'") == [(1,)]
+    with open_write(db, foreign=True) as store, store.transaction() as tx:
+        tx.execute("CREATE VIRTUAL TABLE none USING fts4(words, content='')")
+        tx.execute("INSERT INTO none(docid, words) VALUES (1, 'only here HIDDEN9 now')")
+    again = run_cli("sessions", "scrub", "--pattern", "HIDDEN9", "--yes", "--db", db, "--json")
+    assert (again.exit_code, again.json["complete"], again.json["rows_left"]) == (1, False, {"none": 1})
+
+
+
 def test_a_look_that_is_slow_on_one_word_says_which_table_it_is_in(
     store_copy: Callable[[str], Path], run_cli: RunCli
 ) -> None:

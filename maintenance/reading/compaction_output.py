@@ -1,0 +1,188 @@
+"""Outcomes, generations and views of compaction as documents and as text.
+
+Invariant: the text says nothing that the document does not have. Not for: deciding anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maintenance.output.tables import Column, print_facts, print_table
+from maintenance.output.text import plural, rfc3339, safe_text
+
+if TYPE_CHECKING:
+    from hermes_state.compaction.generations import Generation, LiveView
+    from hermes_state.compaction.outcomes import Outcome
+    from hermes_state.compaction.planning import Plan
+    from hermes_state.store import Store
+    from maintenance.context import Context
+
+LINE_WIDTH = 90
+
+
+def outcome_document(outcome: Outcome) -> dict[str, Any]:
+    """What a pass came to, or would."""
+    found = outcome.document()
+    del found["session_id"]
+    found["plan"] = None if outcome.plan is None else plan_document(outcome.plan)
+    found["error"] = None if outcome.error is None else {
+        "code": getattr(outcome.error, "code", type(outcome.error).__name__), "message": str(outcome.error),
+    }
+    return found
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Which messages of the view go, and why. Places are those in the view, from 0."""
+    return {
+        "start": plan.start, "end": plan.end, "summarised": len(plan.summarised), "tail_messages": plan.tail_rows,
+        "tail_tokens": plan.tail_tokens, "summary_budget": plan.summary_budget, "anchors": list(plan.anchors),
+        "clipped": sorted(plan.clips), "tokens_after_at_most": plan.tokens_after_at_most, "reasons": list(plan.reasons),
+    }
+
+
+def generations_document(store: Store, session_id: str) -> dict[str, Any]:
+    """Every pass over a session, oldest first, and the one that it is seen through."""
+    seen = store.compaction.status(session_id).generation
+    return {
+        "seen_through": None if seen is None else seen.generation,
+        "generations": [generation_document(one) for one in store.compaction.generations(session_id)],
+    }
+
+
+def generation_document(one: Generation) -> dict[str, Any]:
+    """One row of a pass."""
+    return {
+        "generation": one.generation, "state": one.state, "reason": one.reason, "policy": one.policy, "form": one.form,
+        "summarizer": one.summarizer, "cut_at": one.cut_at, "source_messages": one.source_rows,
+        "anchors": list(one.anchors), "window": one.window, "counter": one.tokenizer, "tokens_fixed": one.tokens_fixed,
+        "tokens_reserved": one.tokens_reserved, "tokens_before": one.tokens_before, "tokens_after": one.tokens_after,
+        "turn": one.turn, "model": one.model, "summary": one.summary,
+        "error": None if one.error is None else dict(one.error), "started_at": rfc3339(one.started_at),
+        "ended_at": rfc3339(one.ended_at),
+    }
+
+
+def view_document(view: LiveView) -> dict[str, Any]:
+    """What a model is sent, message by message."""
+    from hermes_state.compaction.tokens import Estimator, message_tokens
+
+    counter = Estimator()
+    tokens = [message_tokens(message, counter) for message in view.messages]
+    return {
+        "generation": None if view.generation is None else view.generation.generation,
+        "tokens": sum(tokens),
+        "counter": counter.name,
+        "messages": [
+            {
+                "position": position, "id": message_id, "tokens": count, "summary": place == view.summary_at,
+                "clipped": position is not None and position in view.clips, "message": message,
+            }
+            for place, (message, position, message_id, count) in enumerate(
+                zip(view.messages, view.positions, view.ids, tokens, strict=True)
+            )
+        ],
+    }
+
+
+def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
+    """A pass, or what it would be, for people."""
+    said = "a pass would be made" if planned and outcome.changed else outcome.state.replace("_", " ")
+    click.echo(f"Session {safe_text(outcome.session_id)}: {said} ({outcome.why}). {safe_text(outcome.detail, 400)}")
+    settings, plan = outcome.settings, outcome.plan
+    facts: list[tuple[str, str]] = []
+    if settings is not None:
+        facts += [
+            ("window", f"{settings.window} tokens ({settings.window_kind}): {settings.fixed} fixed,"
+                       f" {settings.reserve} for the reply, {settings.usable} usable"),
+            ("limits", f"trigger {settings.trigger}, summary {settings.summary}, tail {settings.tail},"
+                       f" anchors {settings.anchors}, worth {settings.worth}"),
+            ("passes", f"one in {settings.turns_between} user messages; summariser {settings.summarizer},"
+                       f" {settings.deadline_seconds:g} s"),
+            ("counter", settings.counter),
+        ]
+    facts.append(("tokens", f"{outcome.tokens_before} before" + (
+        "" if outcome.tokens_after is None else f", {'at most ' if planned else ''}{outcome.tokens_after} after"
+    )))
+    if planned and plan is not None and plan.needed:
+        facts += [
+            ("summarised", f"{plural(len(plan.summarised), 'message')} in at most {plan.summary_budget} tokens"),
+            ("tail", f"{plural(plan.tail_rows, 'message')}, {plan.tail_tokens} tokens"),
+            ("anchors", plural(len(plan.anchors), "message")),
+            ("clipped", plural(len(plan.clips), "message")),
+            ("because", "; ".join(plan.reasons)),
+        ]
+    print_facts((name, safe_text(value, 600)) for name, value in facts)
+    for one in outcome.fills:
+        where = f" at {one.positions[0]}" if one.positions else ""
+        click.echo(f"  {one.tokens:>8}  {one.what}{where}: {safe_text(one.detail, 200)}")
+    for line in outcome.advice:
+        click.echo(f"Try: {safe_text(line, 400)}")
+    for line in outcome.warnings:
+        click.echo(f"Warning: {safe_text(line, 400)}", err=True)
+    if outcome.changed and not planned:
+        from hermes_state.shell_words import shell_word
+        from maintenance.doctor.findings import command as command_line
+
+        back = command_line("sessions compact", ctx.db, shell_word(outcome.session_id), "--rollback 0")
+        click.echo(f"Take it back: {back}")
+
+
+def tell_generations(ctx: Context, shown: Mapping[str, Any]) -> None:
+    """The passes over a session, for people."""
+    if not shown["generations"]:
+        click.echo(f"Session {safe_text(shown['session_id'])} of {ctx.db} was never compacted.")
+        return
+    print_table(
+        [
+            Column("generation", right=True), Column("state"), Column("form"), Column("window", right=True),
+            Column("before", right=True), Column("after", right=True), Column("messages", right=True),
+            Column("summariser", widest=30), Column("started"), Column("why it ended", widest=60),
+        ],
+        [
+            [
+                f"{one['generation']}{' *' if one['generation'] == shown['seen_through'] else ''}", one["state"],
+                one["form"] or "-", one["window"], one["tokens_before"],
+                "-" if one["tokens_after"] is None else one["tokens_after"], one["source_messages"],
+                safe_text(one["summarizer"] or "-"), one["started_at"] or "-",
+                safe_text((one["error"] or {}).get("message", "")),
+            ]
+            for one in shown["generations"]
+        ],
+    )
+    through = shown["seen_through"]
+    click.echo("Seen whole." if through is None else f"* The session is seen through generation {through}.")
+
+
+def tell_view(shown: Mapping[str, Any], *, whole: bool) -> None:
+    """A view for people: one line a message, or all of it."""
+    through = "its whole history" if shown["generation"] is None else f"generation {shown['generation']}"
+    count = plural(len(shown["messages"]), "message")
+    click.echo(f"Session {safe_text(shown['session_id'])} through {through}: {count}, {shown['tokens']} tokens.")
+    for one in shown["messages"]:
+        message = one["message"]
+        marks = "".join(f" ({word})" for word in ("summary", "clipped") if one[word])
+        where = "-" if one["position"] is None else one["position"]
+        text = _text(message)
+        if whole:
+            click.echo(f"--- {where}  {message['role']}{marks}  {one['tokens']} tokens")
+            for line in text.splitlines() or [""]:
+                click.echo(safe_text(line))
+        else:
+            line = " ".join(text.split())
+            click.echo(f"  {where:>5}  {one['tokens']:>6}  {message['role']}{marks}: {safe_text(line, LINE_WIDTH)}")
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    import json
+
+    parts = []
+    content = message.get("content")
+    if isinstance(content, str):
+        parts.append(content)
+    elif content is not None:
+        parts.append(json.dumps(content, ensure_ascii=False, default=str))
+    parts += [json.dumps(call, ensure_ascii=False, default=str) for call in message.get("tool_calls") or ()]
+    return "\n".join(parts)

@@ -23,6 +23,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── NotFound              no such store, session, or file
     │   └── SessionNotFound   no session of that id
     ├── IdempotencyConflict   the key was used before, for something else
+    ├── TooOld                the key was made before what is still remembered
     ├── LeaseHeld             another owner has the lease
     ├── LeaseLost, StaleFence the lease went to somebody else: stop
     ├── LockTimeout           the deadline for a lock passed
@@ -74,6 +75,7 @@ from hermes_state.errors.conversation import (
     SessionReplaced,
     StaleFence,
     TitleTaken,
+    TooOld,
     TornItem,
 )
 from hermes_state.errors.maintenance import (
@@ -159,6 +161,7 @@ __all__ = [
     "StorageError",
     "StoreHeld",
     "TitleTaken",
+    "TooOld",
     "TornItem",
     "UnsafeProcess",
     "WriteLockLost",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.clock import ClockDomain
@@ -21,7 +22,7 @@ from hermes_state.leases.rows import LeaseRow
 from hermes_state.leases.states import ACQUIRE, Outcome
 from hermes_state.outbox.records import COLUMNS, Claim, Obligation, obligation, read
 from hermes_state.outbox.settling import lose
-from hermes_state.outbox.states import TRANSITIONS, Event, Policy, State
+from hermes_state.outbox.states import TRANSITIONS, Event, State
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 # How many claims of others one call looks at, and how many siblings one claim takes at most.
 MOST_JUDGED = 200
 MOST_SIBLINGS = 50
+# For how long an owner that was found alive is believed: a dead one is noticed so much later, and eight senders that
+# claim as fast as they can do not open each other's lock files for every claim.
+ALIVE_SECONDS = 1.0
 
 _PRECEDED = (
     "EXISTS (SELECT 1 FROM outbox p WHERE p.settled_at IS NULL AND p.lane = o.lane"
@@ -50,10 +54,15 @@ _HELD = (
 )
 
 
-def lost_claims(reader: Reader, judging: Judging, *, own: str, now: float, domain: ClockDomain) -> list[LeaseRow]:
-    """Claims whose sender is gone, or let them run out, as seen. It looks into lock files: not in a transaction."""
+def lost_claims(
+    reader: Reader, judging: Judging, *, own: str, now: float, domain: ClockDomain, alive: dict[str, float]
+) -> list[LeaseRow]:
+    """Claims whose sender is gone, or let them run out, as seen. It looks into lock files: not in a transaction.
+
+    `alive`: until when (boot time) an owner that was found alive is not looked at again; kept up here.
+    """
     found = []
-    dead: dict[str, bool] = {own: False}
+    dead = {own: False, **{owner: False for owner, until in alive.items() if now < until}}
     for row in reader.rows(f"{_HELD} ORDER BY owner, id LIMIT ?", (MOST_JUDGED,)):
         seen = _lease_row(row)
         owner = str(seen.owner)
@@ -63,6 +72,7 @@ def lost_claims(reader: Reader, judging: Judging, *, own: str, now: float, domai
                 continue
             if owner not in dead:  # one look at a lock file for all claims of one owner
                 dead[owner] = judging.judge(seen)[1].dead
+                alive[owner] = now + ALIVE_SECONDS
             if dead[owner]:
                 found.append(seen)
         elif ACQUIRE[judging.judge(seen)[0]] is Outcome.TAKE:
@@ -104,18 +114,19 @@ def claim(
         if primary.id in taken:
             continue
         chosen = [primary, *_siblings(tx, primary)]
+        state = TRANSITIONS[State.PENDING, Event.CLAIM]
         for one in chosen:
             tx.execute(
                 "UPDATE outbox SET state = ?, fence = fence + 1, owner = ?, renewals = 0, boot_id = ?,"
                 " time_namespace = ?, expires_boottime = ?, term_seconds = ?, claimed_at = ? WHERE id = ?",
                 (
-                    str(TRANSITIONS[State.PENDING, Event.CLAIM]), owner, domain.boot_id, domain.time_namespace,
-                    boottime + term_seconds, term_seconds, at, one.id,
+                    str(state), owner, domain.boot_id, domain.time_namespace, boottime + term_seconds, term_seconds,
+                    at, one.id,
                 ),
             )
             taken.add(one.id)
-        again = [found for one in chosen if (found := read(tx, one.id)) is not None]
-        claims.append(Claim(obligations=tuple(again), owner=owner, incarnation=incarnation))
+        ours = [replace(one, state=state, fence=one.fence + 1, owner=owner, claimed_at=at) for one in chosen]
+        claims.append(Claim(obligations=tuple(ours), owner=owner, incarnation=incarnation))
     return claims
 
 
@@ -141,12 +152,12 @@ def anything_due(reader: Reader, transports: Sequence[str], *, at: float) -> boo
     ) is not None
 
 
-def any_at_most_once(reader: Reader, transports: Sequence[str]) -> bool:
-    """Whether something that is pending there may be sent only once."""
+def any_at_most_once(reader: Reader, transports: Sequence[str], *, at: float) -> bool:
+    """Whether something that is due there may be sent only once."""
     return reader.row(
-        "SELECT 1 FROM outbox WHERE state = 'pending' AND policy = ?"
-        " AND transport IN (SELECT value FROM json_each(?)) LIMIT 1",
-        (str(Policy.AT_MOST_ONCE), json.dumps(list(transports))),
+        "SELECT 1 FROM outbox WHERE state = 'pending' AND policy = 'at_most_once'"
+        " AND transport IN (SELECT value FROM json_each(?)) AND due_at <= ? LIMIT 1",
+        (json.dumps(list(transports)), at),
     ) is not None
 
 

@@ -25,7 +25,7 @@ from hermes_state.owners.presence import presence_of
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
     from hermes_state.engine.core import Core
-    from hermes_state.owners import Presence
+    from hermes_state.owners import OwnerIdentity, Presence
 
 # How long a claim lasts unless it is renewed: longer than any one send, short enough for a person to wait.
 TERM_SECONDS = 60.0
@@ -39,6 +39,8 @@ class Outbox:
         self._core = core
         self._presence = presence
         self._judging = Judging(core)
+        self._alive: dict[str, float] = {}
+        self._told: tuple[OwnerIdentity, str] | None = None
 
     # --- recording -------------------------------------------------------------------------------------------
 
@@ -79,14 +81,13 @@ class Outbox:
         if not 0 < term_seconds < math.inf:
             raise InvalidInput(f"term_seconds is above 0 and finite, not {term_seconds!r}.", argument="term_seconds")
         core, clock = self._core, self._core.clock
-        presence = self._presence or presence_of(core.path.parent, clock=clock)
-        owner = presence.identity.to_json()
+        owner = self._owner()
         at, boottime, domain = clock.now(), clock.boottime(), clock.domain()
         with core.reader() as reader:
-            lost = claims.lost_claims(reader, self._judging, own=owner, now=boottime, domain=domain)
+            lost = claims.lost_claims(reader, self._judging, own=owner, now=boottime, domain=domain, alive=self._alive)
             if not lost and not claims.anything_due(reader, up, at=at):
                 return []
-            once = bool(lost) or claims.any_at_most_once(reader, up)
+            once = bool(lost) or claims.any_at_most_once(reader, up, at=at)
 
         def work(tx: Transaction) -> list[Claim]:
             claims.settle_lost(tx, lost, at=at)
@@ -105,6 +106,14 @@ class Outbox:
         except _Sooner:
             once = True
             return core.write(work, durability="power")
+
+    def _owner(self) -> str:
+        """Who claims here, as JSON. The text of an identity is made once, the identity is looked up each time: a
+        forked process is another owner."""
+        identity = (self._presence or presence_of(self._core.path.parent, clock=self._core.clock)).identity
+        if self._told is None or self._told[0] is not identity:
+            self._told = identity, identity.to_json()
+        return self._told[1]
 
     def renew(self, claimed: Claim, *, term_seconds: float = TERM_SECONDS) -> None:
         """Have a claim for another term from now. Raises `StaleFence` when somebody else decided about it."""

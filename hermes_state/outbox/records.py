@@ -35,7 +35,7 @@ class Obligation:
     state: State
     payload: Any  # what was recorded; None once it was blanked
     payload_bytes: int  # its size when it was recorded
-    schedule: Schedule
+    schedule_text: str  # JSON of its schedule
     attempts: int  # spent ones
     recoveries: int  # how often its sender was lost
     refunds: int  # how often it was not admitted
@@ -47,6 +47,11 @@ class Obligation:
     claimed_at: float | None  # epoch seconds UTC
     settled_at: float | None  # epoch seconds UTC; None until terminal
     verdict: dict[str, Any] | None  # how the last claim ended
+
+    @property
+    def schedule(self) -> Schedule:
+        """When it is tried again, as stored with it."""
+        return Schedule.from_json(self.schedule_text)
 
     @property
     def recovered(self) -> bool:
@@ -87,7 +92,7 @@ def obligation(row: Sequence[Any]) -> Obligation:
         id=number, dedupe_id=dedupe_id, kind=kind, transport=transport, target=target, lane=lane, batch=batch,
         priority=priority, policy=Policy(policy), state=State(state),
         payload=None if payload is None else json.loads(payload), payload_bytes=payload_bytes,
-        schedule=Schedule.from_json(schedule), attempts=attempts, recoveries=recoveries, refunds=refunds,
+        schedule_text=schedule, attempts=attempts, recoveries=recoveries, refunds=refunds,
         made_at=made_at, due_at=due_at, retry_of=retry_of, fence=fence, owner=owner, claimed_at=claimed_at,
         settled_at=settled_at, verdict=None if verdict is None else json.loads(verdict),
     )

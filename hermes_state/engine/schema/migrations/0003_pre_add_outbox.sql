@@ -36,6 +36,7 @@ CREATE TABLE outbox (
     CHECK (state <> 'claimed' OR expires_boottime IS NOT NULL)
 ) STRICT;
 CREATE INDEX outbox_due ON outbox (transport, priority DESC, due_at, id) WHERE state = 'pending';
+CREATE INDEX outbox_once ON outbox (transport, due_at) WHERE state = 'pending' AND policy = 'at_most_once';
 CREATE INDEX outbox_lane ON outbox (lane, priority, id) WHERE settled_at IS NULL AND lane IS NOT NULL;
 CREATE INDEX outbox_batch ON outbox (batch) WHERE settled_at IS NULL AND batch IS NOT NULL;
 CREATE INDEX outbox_claimed ON outbox (owner) WHERE state = 'claimed';

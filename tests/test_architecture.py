@@ -28,7 +28,7 @@ DOORS = {
 # Modules of hermes_state that every folder of it may import.
 LEAVES = (
     "engine", "clock", "errors", "coexist", "location", "owners", "leases", "tombstones", "deletions", "changes",
-    "file_lock", "flushing", "spool",
+    "file_lock", "flushing", "spool", "outbox",
 )
 # The public face: it puts the folders together, so it may import all of them; nothing of hermes_state imports it.
 FACE = ("store.py", "aio.py", "testing", "coexist.py")

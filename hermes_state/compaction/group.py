@@ -11,6 +11,7 @@ was rejected: it would change the prefix in the middle of a turn.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -26,6 +27,7 @@ from hermes_state.compaction.generations import (
     rollback,
     rotate,
     running_of,
+    settle_stale,
     verify,
 )
 from hermes_state.compaction.looking import Asked, Options, look, valid
@@ -38,7 +40,7 @@ from hermes_state.compaction.windows.records import Refusal, Window
 from hermes_state.compaction.windows.refusals import refusal_of
 from hermes_state.compaction.windows.store import Windows
 from hermes_state.conversation.session_rows import session_no
-from hermes_state.errors import PrefixTooLarge
+from hermes_state.errors import LockTimeout, PrefixTooLarge
 
 if TYPE_CHECKING:
     from hermes_state.compaction.planning import Plan
@@ -97,6 +99,11 @@ class Compaction:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._watch = Watch(core)
+        if not core.read_only:
+            # A pass whose maker died is ended when the next program looks. A store that is locked now is not in the
+            # way of reading: `begin` settles it again before every pass.
+            with suppress(LockTimeout):
+                settle_stale(core, self._watch)
 
     def plan(self, session_id: str, **options: Unpack[Options]) -> Plan:
         """What a pass over the session would take and keep; pure arithmetic over its view, nothing is changed.

@@ -27,6 +27,13 @@ CHANGING = {
     "sessions repair": ["--yes"],
     "sessions scrub": ["--pattern", "a text", "--yes"],
     "sessions replicate": ["--once", "--to", "/nowhere"],
+    "sessions window": ["model@http://127.0.0.1:1", "--declare", "8192"],
+}
+# These open native stores only, through the library.
+NATIVE = {
+    "sessions compact": ["one", "--window", "8192"],
+    "outbox retry": ["1"],
+    "outbox drop": ["1", "--reason", "test", "--yes"],
 }
 # These look beside the file, or into a backup, and have tests of their own for what they are given.
 BESIDE = {
@@ -64,7 +71,7 @@ def other(tmp_path: Path) -> Path:
 def test_every_verb_that_may_write_is_tried_here() -> None:
     writing = {name for name, verb in VERBS.items() if verb.access in (Access.ONLINE, Access.EXCLUSIVE)}
     # An import writes into native stores only; what else it meets is in tests/maintenance/test_command_import.py.
-    assert writing - BESIDE == set(CHANGING)
+    assert writing - BESIDE == set(CHANGING) | set(NATIVE)
 
 
 @pytest.mark.parametrize("words", WAYS)
@@ -75,4 +82,13 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(
     result = run_cli(*words, "--db", other)
     assert (result.exit_code, result.stdout) == (65, "")
     assert f"Error: {other} is not a session store: it has no {MISSING}." in result.stderr
+    assert other.read_bytes() == before
+
+
+@pytest.mark.parametrize("verb", NATIVE)
+def test_a_verb_for_native_stores_refuses_it_and_leaves_it_as_it_is(other: Path, run_cli: RunCli, verb: str) -> None:
+    before = other.read_bytes()
+    result = run_cli(*verb.split(), *NATIVE[verb], "--db", other)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"Error: {other} was written by hermes-agent or another program, not by this library." in result.stderr
     assert other.read_bytes() == before

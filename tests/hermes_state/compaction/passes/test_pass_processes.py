@@ -63,6 +63,17 @@ def test_the_next_process_compacts_at_once_when_one_was_killed_while_it_waited_f
 
 
 @pytest.mark.slow
+def test_a_pass_whose_maker_was_killed_is_ended_by_the_next_program_that_looks(store: Store, maker: Child) -> None:
+    assert store.compaction.status("one").running is not None
+    maker.kill()
+    with open_store(path=store.path) as again:
+        status = again.compaction.status("one")
+    assert status.running is None
+    assert status.newest is not None and status.newest.error is not None
+    assert (status.newest.state, status.newest.error["code"]) == ("failed", "maker_gone")
+
+
+@pytest.mark.slow
 def test_while_another_process_makes_a_pass_the_turn_goes_on_without(store: Store, maker: Child) -> None:
     before = store.messages.context("one")
     outcome = store.compaction.compact("one", **OPTIONS)

@@ -32,6 +32,12 @@ from benchmarks.small_windows.workloads import FIXED, made, prompt
 WINDOW = 8192
 GENERATED = 14
 SYSTEM: Message = {"role": "system", "content": "You answer questions about the conversation, briefly."}
+# Tokens of the conversation that the model summarises at a time, and how it is asked to.
+PART = 2500
+INSTRUCTION = (
+    "Summarise the log and conversation above. Keep every setting, name, number, path and identifier exactly as it is "
+    "written."
+)
 # Requests of the replay that M9 reads, around the first passes.
 REPLAY = (34, 74)
 
@@ -151,6 +157,47 @@ def summariser(reader: Any) -> Any:
     return write
 
 
+def written_alone(reader: Any, messages: Sequence[Message], budget: int, tokens: Any) -> str:
+    """A summary by the model and nothing else: each part of the text in turn, its answers one after the other.
+
+    Nothing is checked and nothing replaced, so that it shows what the model itself can do within `budget` tokens.
+    """
+    parts, room = [""], 0
+    for line in "\n".join(map(text_of, messages)).split("\n"):
+        room -= tokens.count(line) + 1
+        if room < 0:
+            parts.append("")
+            room = PART
+        parts[-1] += line + "\n"
+    parts = [part for part in parts if part.strip()]
+    said = [
+        reader.write(
+            chatml([SYSTEM, {"role": "user", "content": f"{part}\n{INSTRUCTION}"}]) + "<|im_start|>assistant\n",
+            budget // len(parts),
+        ).strip()
+        for part in parts
+    ]
+    return "\n".join(said)
+
+
+def summary_by_model(
+    reader: Any, setting: Setting, messages: Sequence[Message], view: Sequence[Message], facts: Sequence[Any]
+) -> dict[str, Any]:
+    """The view of ours with the model's own text where the summary is."""
+    started = time.perf_counter()
+    known = {text_of(message) for message in messages}
+    tail = [message for message in view if text_of(message) in known]
+    source = [message for message in messages if message not in tail]
+    budget = int(setting.usable * 0.15)
+    summary = written_alone(reader, source, budget, setting.tokens)
+    taken = time.perf_counter() - started
+    line = asked_of(reader, [{"role": "user", "content": summary}, *tail], facts)
+    return {
+        **line, "fits": True, "seconds_to_compact": taken, "in_summary": len(surviving(facts, summary)),
+        "summary_tokens": setting.tokens.count(summary), "summary": summary,
+    }
+
+
 def measured(
     folder: Path, policies: Mapping[str, Any], counting: Mapping[str, Any], make: Generator, *, gguf: Path | None,
     server: str | None, name: str,
@@ -165,7 +212,7 @@ def measured(
     lines = {
         "floor: no context": asked_of(reader, [], facts), "ceiling: the facts alone": asked_of(reader, [told], facts),
     }
-    with Ours(folder / "model-written", "ours, summary by the model", summarizer=summariser(reader), own=4096) as last:
+    with Ours(folder / "model-written", "ours, the model asked", summarizer=summariser(reader), own=4096) as last:
         for policy in [*policies.values(), last]:
             started = time.perf_counter()
             view = sent(policy, setting, messages)
@@ -173,10 +220,16 @@ def measured(
             if tokens.messages(view) + setting.fixed > WINDOW - setting.reserve:
                 lines[policy.name] = {"questions": len(facts), "fits": False}
                 continue
-            lines[policy.name] = {**asked_of(reader, view, facts), "fits": True, "seconds_to_compact": taken}
+            line = {**asked_of(reader, view, facts), "fits": True, "seconds_to_compact": taken}
+            name = policy.name
             if policy is last:
-                lines[policy.name]["form"] = [outcome.form for outcome in last.outcomes]
-            print(f"read {policy.name}: {lines[policy.name]}", file=sys.stderr)
+                # What was asked for is not what was kept when the answer was of no use: the line says which it is.
+                made_by = [outcome for outcome in last.outcomes if outcome.form is not None]
+                line["notes"] = [note for outcome in made_by for note in outcome.warnings]
+                name += f" (kept: {', '.join(dict.fromkeys(str(outcome.form) for outcome in made_by))})"
+                lines["the model's own text, unchecked"] = summary_by_model(reader, setting, messages, view, facts)
+            lines[name] = line
+            print(f"read {name}: {line}", file=sys.stderr)
     cost = {one.name: server_cost(reader, one, setting, tokens) for one in policies.values() if one.name != "none"}
     reader.close()
     return {"model": reader.name, "window": WINDOW, "recall": lines, "server": cost}

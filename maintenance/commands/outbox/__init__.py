@@ -1,1 +1,0 @@
-"""The verbs of the outbox; the work is in `hermes_state.outbox`."""

@@ -27,8 +27,8 @@ from hermes_state.compaction.outcomes import Trigger
 
 REMEMBERED = 32  # rows that a verdict may look at; the longest ladder with its bursts needs fewer
 
-# How full a view may be and still count as one that fits. What a template writes around messages and calls was up to 4 %
-# more than was counted (300 turns at 4,096, three tokenizers); the trigger is at 85 %, so a pass may wait in between.
+# How full a view may be and still count as one that fits. What a template writes around messages and calls was up to
+# 4 % more than was counted (300 turns at 4,096, three tokenizers); the trigger is at 85 %, so a pass may wait between.
 FITS_PERCENT = 93
 
 # Codes in a row's `error` that say that what was made was of no use, and would be of none again.

@@ -86,12 +86,24 @@ def main() -> None:
     print(recall.text(document["recall"]))
     asked.results.mkdir(parents=True, exist_ok=True)
     written = asked.results / f"{QUESTION}.json"
-    written.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    written.write_text(compact(document), encoding="utf-8")
     written.with_suffix(".svg").write_text(table.picture(document["table"]), encoding="utf-8")
     if read is not None:
         from benchmarks.small_windows import reading as readings
 
         print(readings.text(read))
+
+
+def compact(document: dict[str, Any]) -> str:
+    """The document as JSON with one line for each entry of a list of objects: thousands of cases are to be compared."""
+    parts = []
+    for name, value in document.items():
+        if isinstance(value, list):
+            lines = ",\n".join("  " + json.dumps(one, ensure_ascii=False) for one in value)
+            parts.append(f" {json.dumps(name)}: [\n{lines}\n ]")
+        else:
+            parts.append(f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def measured(asked: argparse.Namespace, counting: dict[str, Any], compared: dict[str, Any]) -> list[metrics.Row]:

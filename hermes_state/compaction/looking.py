@@ -19,6 +19,7 @@ from hermes_state.compaction.generations.running import tight
 from hermes_state.compaction.guards import DEFAULTS, REMEMBERED, Limits, Now, Past, Verdict, asks_summarizer, before
 from hermes_state.compaction.outcomes import Settings, Trigger
 from hermes_state.compaction.planning import Plan, plan_rows
+from hermes_state.compaction.summary.requests import name_of
 from hermes_state.compaction.tokens import Scaled, TokenCounter, as_counter, request_tokens
 from hermes_state.compaction.tokens.factors import factor_of
 from hermes_state.compaction.windows.records import Window
@@ -139,14 +140,6 @@ def look(core: Core, asked: Asked) -> Look:
     )
 
 
-def name_of(summarizer: Summarizer | None) -> str:
-    """The name under which a summariser's passes are recorded."""
-    if summarizer is None:
-        return EXTRACTIVE
-    name = getattr(summarizer, "name", None) or getattr(summarizer, "__name__", type(summarizer).__name__)
-    return str(name)
-
-
 def past_of(generation: Generation) -> Past:
     """What a guard reads of a row. A summariser whose answer was replaced by an extract has failed once more."""
     error = generation.error or {}
@@ -193,13 +186,13 @@ def source_key(parent_id: int | None, cut_at: int, anchors: Sequence[int], edit_
 def _settings(
     asked: Asked, planned: Plan, window: int | Window, counter: TokenCounter, factor: float
 ) -> Settings:
-    budget = planned.budget
+    budget, asks = planned.budget, asked.summarizer
     return Settings(
         window=budget.window, window_kind="given" if isinstance(window, int) else window.kind, policy=asked.policy,
         counter=counter.name, factor=factor, fixed=budget.fixed, reserve=budget.reserve, usable=budget.usable,
         trigger=budget.trigger, low_water=budget.low_water, summary=budget.summary, tail=budget.tail,
         anchors=budget.anchors, worth=budget.worth, turns_between=asked.limits.turns_between,
-        deadline_seconds=asked.deadline, summarizer=name_of(asked.summarizer),
+        deadline_seconds=asked.deadline, summarizer=EXTRACTIVE if asks is None else name_of(asks),
     )
 
 
@@ -215,6 +208,11 @@ def _text(value: object) -> str | None:
 
 def valid(asked: Asked) -> Asked:
     """The same, or `InvalidInput` for what has no meaning."""
+    window = asked.window
+    if isinstance(window, bool) or not (window is None or isinstance(window, (int, Window))):
+        raise InvalidInput(f"window is a whole number of tokens or a Window, not {window!r:.80}.", argument="window")
+    if not isinstance(asked.limits, Limits):
+        raise InvalidInput(f"limits is a Limits, not {asked.limits!r:.80}.", argument="limits")
     if asked.trigger not in ("size", "overflow", "manual", "window"):
         raise InvalidInput(
             f"trigger is size, overflow, manual or window, not {asked.trigger!r}.", argument="trigger"

@@ -13,12 +13,13 @@ was rejected: the next pass does, after the guards had their say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.compaction.asking import Ask, Lost, Steps
 from hermes_state.compaction.generations import begin, commit, fail, renew
-from hermes_state.compaction.generations.records import LiveView, Made, Running
+from hermes_state.compaction.generations.records import Made, Running
 from hermes_state.compaction.guards import after
 from hermes_state.compaction.looking import EXTRACTIVE, Asked, Look, look
 from hermes_state.compaction.outcomes import Outcome
@@ -30,7 +31,8 @@ from hermes_state.compaction.reports import (
     overtaken,
     prefix_does_not_fit,
 )
-from hermes_state.compaction.summary import Checked, Summarizer, checked, extractive, requests_for
+from hermes_state.compaction.sources import LABEL, labelled, said, source_messages, unlabelled
+from hermes_state.compaction.summary import Checked, Summarizer, SummaryRequest, checked, extractive, requests_for
 from hermes_state.compaction.tokens import request_tokens
 from hermes_state.compaction.tokens.messages import MESSAGE_TOKENS
 from hermes_state.errors import (
@@ -61,6 +63,8 @@ class _Summary:
     # who was asked; "extractive" when nobody was
     summarizer: str
     notes: tuple[str, ...] = ()
+    # of the last request that was put to it
+    prompt_digest: str | None = None
 
 
 def steps(core: Core, watch: Watch, asked: Asked) -> Steps[Outcome]:
@@ -115,7 +119,7 @@ def _carry_out(core: Core, seen: Look, running: Running) -> Steps[Outcome]:
         )
     made = Made(
         summary=summary.text, form=summary.form, tokens_after=tokens_after, clips=clips_of(seen),
-        summarizer=summary.summarizer,
+        summarizer=summary.summarizer, prompt_digest=summary.prompt_digest,
     )
     if seen.asked.summarizer is not None:
         # This machine may have slept while the summariser worked: as long as nobody gave the row up, it is ours still.
@@ -129,26 +133,39 @@ def _carry_out(core: Core, seen: Look, running: Running) -> Steps[Outcome]:
 def _summarised(core: Core, seen: Look, running: Running) -> Steps[_Summary | Lost]:
     if not running.source:
         return _Summary(text=None, form="none", summarizer=EXTRACTIVE)
-    source, budget = source_messages(seen), max(seen.plan.summary_budget - MESSAGE_TOKENS, SMALLEST_SUMMARY)
-    previous = seen.view.summary
+    source, previous = source_messages(core, seen), unlabelled(seen.view.summary)
+    around = MESSAGE_TOKENS + seen.counter.count(LABEL)
+    budget = max(seen.plan.summary_budget - around, SMALLEST_SUMMARY)
     summarizer = seen.asked.summarizer
     if summarizer is None or not seen.asks.go:
         text = extractive(source, budget=budget, counter=seen.counter, previous=previous) or checked(
             "", source=source, budget=budget, counter=seen.counter, previous=previous  # what it puts for no text at all
         ).text
         notes = () if summarizer is None else (f"summarizer_left_out: {seen.asks.detail}",)
-        return _Summary(text=text, form="extractive", summarizer=EXTRACTIVE, notes=notes)
-    answer = yield from _answers(core, seen, running, summarizer, budget)
+        return _Summary(text=labelled(text), form="extractive", summarizer=EXTRACTIVE, notes=notes)
+
+    def judged(answer: object) -> Checked:
+        return checked(answer, source=source, budget=budget, counter=seen.counter, previous=previous)
+
+    asked: list[SummaryRequest] = []
+    answer = yield from _answers(core, seen, running, summarizer, budget, judged, asked)
     if isinstance(answer, Lost):
         return answer
-    found = answer if isinstance(answer, Checked) else checked(
-        answer, source=source, budget=budget, counter=seen.counter, previous=previous
+    found = answer if isinstance(answer, Checked) else judged(answer)
+    return _Summary(
+        text=labelled(found.text), form=found.form, summarizer=seen.settings.summarizer, notes=found.notes,
+        prompt_digest=asked[-1].prompt_digest() if asked else None,
     )
-    return _Summary(text=found.text, form=found.form, summarizer=seen.settings.summarizer, notes=found.notes)
 
 
-def _answers(core: Core, seen: Look, running: Running, summarizer: Summarizer, budget: int) -> Steps[object]:
-    """The last answer of the chain; the exception of the first request that failed; `Lost`."""
+def _answers(
+    core: Core, seen: Look, running: Running, summarizer: Summarizer, budget: int,
+    judged: Callable[[object], Checked], asked: list[SummaryRequest],
+) -> Steps[object]:
+    """The last answer of the chain; the exception of the first request that failed; `Lost`. `asked` gets the requests.
+
+    An answer to a part that is not a model's own is the extract of everything, and ends the chain.
+    """
     clock = core.clock
     until = clock.monotonic() + seen.asked.deadline
     holds = [running]
@@ -167,12 +184,11 @@ def _answers(core: Core, seen: Look, running: Running, summarizer: Summarizer, b
     answer: object = None
     for request in requests:
         if answer is not None:
-            part = checked(
-                answer, source=source_messages(seen), budget=budget, counter=seen.counter, previous=seen.view.summary
-            )
+            part = judged(answer)
             if part.form != "model":
-                return part  # the extract of everything; the other parts are not worth asking for
+                return part
             request = request.continued(part.text)
+        asked.append(request)
         answer = yield Ask(
             summarizer=summarizer, request=request, until=until, seconds=seen.asked.deadline, clock=clock, renew=keep,
             renew_seconds=RENEW_SECONDS,
@@ -180,28 +196,6 @@ def _answers(core: Core, seen: Look, running: Running, summarizer: Summarizer, b
         if isinstance(answer, (Lost, BaseException)):
             return answer
     return answer
-
-
-def source_messages(seen: Look) -> list[dict[str, Any]]:
-    """The messages that a summary stands for, without the summary of the pass before."""
-    view, found = seen.view, []
-    for place in seen.plan.summarised:
-        if place != view.summary_at:
-            found.append(view.messages[place])
-        elif view.positions[place] is not None:
-            found.append(without_summary(view, place))
-    return found
-
-
-def without_summary(view: LiveView, place: int) -> dict[str, Any]:
-    """The user's message that the summary was joined with, as it was before (`render.after_summary`)."""
-    message, summary = dict(view.messages[place]), view.summary or ""
-    content = message.get("content")
-    if isinstance(content, list):
-        message["content"] = content[1:]
-    elif isinstance(content, str):
-        message["content"] = content[len(summary):].removeprefix("\n\n")
-    return message
 
 
 def clips_of(seen: Look) -> dict[int, Any]:
@@ -221,9 +215,8 @@ def view_after(seen: Look, running: Running, summary: str | None) -> list[dict[s
     for place, position in enumerate(view.positions):
         if position is None or position in gone:
             continue
-        joined = place == view.summary_at and view.summary is not None
         rows.append(Live(
-            message=without_summary(view, place) if joined else view.messages[place], position=position,
+            message=said(view, place), position=position,
             clip=seen.plan.clips.get(place),
         ))
     return render(rows, summary=view.summary if summary is None else summary)

@@ -45,10 +45,14 @@ def is_compacted(reader: Reads, no: int) -> bool:
     try:
         return reader.row(_HEAD, (no,)) is not None
     except StatementFailed:
-        # Opened for reading only, a store may lack the step that adds the table: then nothing was ever compacted.
-        if reader.row("SELECT 1 FROM sqlite_schema WHERE name = 'compaction_heads'") is None:
+        if never_compacted(reader):
             return False
         raise
+
+
+def never_compacted(reader: Reads) -> bool:
+    """Whether a store lacks the step that adds the table of heads; only one that is opened for reading may."""
+    return reader.row("SELECT 1 FROM sqlite_schema WHERE name = 'compaction_heads'") is None
 
 
 _HEAD = "SELECT 1 FROM compaction_heads WHERE session_no = ? AND compaction_id IS NOT NULL"

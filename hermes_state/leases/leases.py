@@ -10,16 +10,15 @@ once. flock alone was rejected: it has no fence, and another machine does not se
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
-from hermes_state.clock import ClockDomain
 from hermes_state.errors import InvalidInput, LeaseHeld, ReadOnlyStore
 from hermes_state.leases import rows
+from hermes_state.leases.judging import Judging
 from hermes_state.leases.lease import Lease
 from hermes_state.leases.rows import LeaseRow, LeaseView
-from hermes_state.leases.states import ACQUIRE, Outcome, Sighting, Standing, silence_needed, standing
-from hermes_state.owners import Presence, Verdict, provably_dead
+from hermes_state.leases.states import ACQUIRE, Outcome, silence_needed
+from hermes_state.owners import Presence, Verdict
 from hermes_state.owners.presence import presence_of
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ class Leases:
         """`presence` makes another owner than this process of the leases acquired here; for tests."""
         self._core = core
         self._presence = presence
-        self._lock = threading.Lock()
-        self._sightings: dict[str, Sighting] = {}
+        self._judging = Judging(core)
 
     def acquire(
         self, name: str, *, term_seconds: float, wait_seconds: float = 0.0, max_life_seconds: float | None = None
@@ -68,7 +66,7 @@ class Leases:
         nap = _FIRST_NAP
         while True:
             seen = self._read(name)
-            view, verdict = self._judge(name, seen)
+            view, verdict = self._judging.judge(seen)
             if ACQUIRE[view] is Outcome.TAKE:
                 taken = self._take(name, seen, presence, term_seconds, max_life_seconds)
                 if taken is not None:
@@ -93,35 +91,6 @@ class Leases:
     def _read(self, name: str) -> LeaseRow | None:
         with self._core.reader() as reader:
             return rows.read(reader, name)
-
-    def _judge(self, name: str, row: LeaseRow | None) -> tuple[Standing, Verdict]:
-        clock = self._core.clock
-        verdict = Verdict(dead=False, because="")
-
-        def judge() -> Verdict:
-            nonlocal verdict
-            owner = None if row is None else row.identity
-            if owner is None:
-                verdict = Verdict(dead=False, because="it was written by something that this version cannot read")
-            else:
-                verdict = provably_dead(owner, self._core.path.parent, clock=clock)
-            return verdict
-
-        now, domain = clock.boottime(), clock.domain()
-        sighting = self._sight(name, row, now, domain)
-        return standing(row, now=now, domain=domain, sighting=sighting, judge=judge), verdict
-
-    def _sight(self, name: str, row: LeaseRow | None, now: float, domain: ClockDomain) -> Sighting | None:
-        """Remember since when the row shows what it shows, where that is what counts."""
-        with self._lock:
-            known = self._sightings.get(name)
-            if row is None or row.owner is None or row.domain.comparable(domain):
-                self._sightings.pop(name, None)
-                return None
-            if known is None or not known.still(row, domain):
-                known = Sighting(fence=row.fence, renewals=row.renewals, since=now, domain=domain)
-                self._sightings[name] = known
-            return known
 
     def _take(
         self, name: str, seen: LeaseRow | None, presence: Presence, term_seconds: float, max_life_seconds: float | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import InvalidInput, NotFound
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.base import Dialect
 
 if TYPE_CHECKING:
@@ -41,6 +42,6 @@ def resolve_session(reader: Reader, dialect: Dialect, text: str, *, titles: bool
     also = ", or that title" if titles else ""
     raise NotFound(
         f"No session in {reader.path} has an id that starts with {wanted!r}{also}.",
-        hint="`hermes-state sessions list --all` shows every session.",
+        hint=f"`hermes-state sessions list --all --db {shell_word(reader.path)}` shows every session.",
         session=wanted,
     )

@@ -17,7 +17,8 @@ from maintenance.scrub import compactions as marks
 from maintenance.scrub.patterns import Redactor, rules_for
 from maintenance.scrub.work import look, replace
 from tests.support.cli import RunCli
-from tests.support.generations import SHORT, compacted, failed, started, view_of
+from tests.support.compacting import view_of
+from tests.support.generations import SHORT, compacted, failed, started
 
 
 @pytest.fixture

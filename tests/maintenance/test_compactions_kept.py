@@ -20,7 +20,8 @@ from maintenance.intake.records import RecordSource
 from maintenance.intake.stores import StoreSource
 from maintenance.interop.to_hermes_agent import Record, Tally, records
 from tests.maintenance.transcripts import write
-from tests.support.generations import SHORT, SUMMARY, compacted, failed, started, superseded, view_of
+from tests.support.compacting import view_of
+from tests.support.generations import SHORT, SUMMARY, compacted, failed, started, superseded
 
 LONG = "a result of many words " * 40
 

@@ -12,26 +12,18 @@ from hermes_state.compaction.clips import BodyClip, Clip
 from hermes_state.compaction.generations import (
     Draft,
     Generation,
-    LiveView,
     Made,
     Running,
     Watch,
     begin,
     commit,
     fail,
-    live_view,
 )
-from hermes_state.conversation.session_rows import session_no
 from hermes_state.store import Store
+from tests.support.compacting import view_of
 
 SUMMARY = "Summary: the moon has a diameter of 3,474 km."
 SHORT = Clip(bodies=(BodyClip(path=("content",), kind="text", head=10, tail=10),))
-
-
-def view_of(store: Store, session_id: str) -> LiveView:
-    """What a session is seen as now."""
-    with store.core.reader() as reader, reader.snapshot():
-        return live_view(reader, session_no(reader, session_id))
 
 
 def started(

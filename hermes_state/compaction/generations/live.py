@@ -25,17 +25,19 @@ _RUN = (
 )
 
 
-def live_view(reader: Reads, no: int, *, as_of: int | None = None, extras: bool = False) -> LiveView:
+def live_view(
+    reader: Reads, no: int, *, as_of: int | None = None, extras: bool = False, whole: bool = False
+) -> LiveView:
     """What a model gets of session `no` now; call it inside a snapshot.
 
     `as_of`: as if that generation of the session were its head (0: the whole history); what was rewound or said since
-    is as it is now. `extras`: with the fields of `extra`, as in `Messages.context`. Raises `NotFound` when the session
-    has no such generation that is done, `Corrupt`.
+    is as it is now. `extras`: with the fields of `extra`, as in `Messages.context`. `whole`: nothing is shortened.
+    Raises `NotFound` when the session has no such generation that is done, `Corrupt`.
     """
     story, head = effective.story_of(reader, no), rows.head_of(reader, no)
     chosen = head.id if as_of is None else generation_id(reader, story, as_of)
     generation = effective.effective(reader, story, chosen)
-    clips = {} if generation is None else rows.clips_of(
+    clips = {} if generation is None or whole else rows.clips_of(
         reader, generation.id, story.shift(generation.session_no) or 0
     )
     live = _rows(reader, story, generation, clips, extras)

@@ -9,15 +9,15 @@ rejected as the lock: the row itself says what is being made, and one row cannot
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from hermes_state.compaction.generations.records import Generation
 from hermes_state.compaction.generations.rows import running_of
 from hermes_state.conversation.session_rows import Reads
+from hermes_state.leases.judging import Judging
 from hermes_state.leases.rows import LeaseRow
-from hermes_state.leases.states import ACQUIRE, Outcome, Sighting, Standing, standing
-from hermes_state.owners import Presence, Verdict, provably_dead
+from hermes_state.leases.states import ACQUIRE, Outcome, Standing
+from hermes_state.owners import Presence
 from hermes_state.owners.presence import presence_of
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class Watch:
         """`presence` makes another maker than this process; for tests."""
         self._core = core
         self._presence = presence
-        self._lock = threading.Lock()
-        self._sightings: dict[int, Sighting] = {}
+        self._judging = Judging(core)
 
     @property
     def clock(self) -> Clock:
@@ -48,26 +47,7 @@ class Watch:
 
     def gone(self, generation: Generation) -> str | None:
         """How it is known that the maker of a running row is gone, in words; None when it may be at work."""
-        row = as_lease(generation)
-        now, domain = self.clock.boottime(), self.clock.domain()
-        verdict = Verdict(dead=False, because="it cannot be read")
-
-        def judge() -> Verdict:
-            nonlocal verdict
-            owner = generation.owner
-            if owner is not None:
-                verdict = provably_dead(owner, self._core.path.parent, clock=self.clock)
-            return verdict
-
-        with self._lock:
-            known = self._sightings.get(generation.id)
-            if row.domain.comparable(domain):
-                known = None
-                self._sightings.pop(generation.id, None)
-            elif known is None or not known.still(row, domain):
-                known = Sighting(fence=row.fence, renewals=row.renewals, since=now, domain=domain)
-                self._sightings[generation.id] = known
-        view = standing(row, now=now, domain=domain, sighting=known, judge=judge)
+        view, verdict = self._judging.judge(as_lease(generation))
         if ACQUIRE[view] is not Outcome.TAKE:
             return None
         return {

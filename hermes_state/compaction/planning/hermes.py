@@ -68,7 +68,7 @@ def hermes_plan(
     sizes = [tokens_of(message) for message in messages]
     wanted, ceiling = tail_budget(window, capped=capped)
     floor_binds = ceiling == wanted * 3 // 2
-    start = min(head_rows(messages), len(messages))
+    start = _past_results(messages, min(head_rows(messages), len(messages)))
     end, why = cut_of(messages, sizes, start, wanted, ceiling, floor=FLOOR_ROWS if floor_binds else FEWEST_ROWS)
     end = max(start, end)
     before = fixed_tokens + sum(sizes)

@@ -13,6 +13,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import urllib.error
@@ -31,6 +32,11 @@ class CommandSummarizer:
     """Calls a program for each request; made by `command_summarizer`."""
 
     def __init__(self, argv: Sequence[str], timeout: float) -> None:
+        if shutil.which(argv[0]) is None:
+            raise InvalidInput(
+                f"The summariser {argv[0]} is no program that can be run.",
+                hint="Give the path of a program that may be executed.", argument="argv",
+            )
         self.argv = list(argv)
         self.timeout = timeout
         self.name = "command:" + os.path.basename(self.argv[0])

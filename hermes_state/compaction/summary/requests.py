@@ -68,7 +68,7 @@ Summarizer = Callable[[SummaryRequest], "str | Awaitable[str]"]
 
 def name_of(summarizer: Summarizer) -> str:
     """What the column `summarizer` holds for a function."""
-    given = getattr(summarizer, "name", None) or getattr(summarizer, "__qualname__", None)
+    given = getattr(summarizer, "name", None) or getattr(summarizer, "__name__", None)
     return str(given or type(summarizer).__qualname__)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from hermes_state.conversation.context import never_compacted
 from hermes_state.conversation.lineage import root_no, tip_no
 from hermes_state.conversation.search.candidates import Edits, Found
 from hermes_state.conversation.search.query import Query, substring
@@ -85,10 +86,9 @@ def _compacted_by(reader: Reader, owners: dict[tuple[int, int], int]) -> dict[tu
             " AND session_no IN (SELECT value FROM json_each(?))", (json.dumps(sorted(set(owners.values()))),)
         )
     except StatementFailed:
-        # Opened for reading only, a store may lack the step that adds the table: then nothing was ever compacted.
-        if reader.row("SELECT 1 FROM sqlite_schema WHERE name = 'compaction_heads'") is not None:
-            raise
-        return {}
+        if never_compacted(reader):
+            return {}
+        raise
     found: dict[tuple[int, int], int] = {}
     for (owner,) in heads:
         from hermes_state.compaction.generations import hidden_by

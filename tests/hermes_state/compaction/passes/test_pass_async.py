@@ -39,7 +39,7 @@ def test_an_asynchronous_summariser_is_awaited_on_the_loop(tmp_path: Path, fake_
 
     outcome, context = play(tmp_path, summarizer)
     assert (outcome.state, outcome.form, where) == ("compacted", "model", [True])
-    assert context[0]["content"].startswith(GOOD)
+    assert context[0]["content"].startswith(f"Summary of the conversation so far:\n{GOOD}")
 
 
 def test_a_plain_summariser_leaves_the_loop_free(tmp_path: Path, fake_clock: FakeClock) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -45,10 +46,18 @@ def test_a_program_that_does_not_end_is_ended() -> None:
     assert str(error.value) == "The summariser /bin/sh did not answer within 0.3 seconds and was ended."
 
 
-def test_a_program_that_is_not_there_is_an_error() -> None:
+def test_a_program_that_is_not_there_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        command_summarizer(["/nonexistent/summarise"])
+    assert str(refused.value) == "The summariser /nonexistent/summarise is no program that can be run."
+    program = tmp_path / "summarise"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    asked = command_summarizer([str(program)])
+    program.unlink()
     with pytest.raises(SummarizerFailed) as error:
-        command_summarizer(["/nonexistent/summarise"])(REQUEST)
-    assert str(error.value) == "The summariser /nonexistent/summarise cannot be run: No such file or directory."
+        asked(REQUEST)
+    assert str(error.value) == f"The summariser {program} cannot be run: No such file or directory."
     with pytest.raises(InvalidInput, match="A summariser that is a program needs its path"):
         command_summarizer([])
 

@@ -154,3 +154,16 @@ def test_a_group_is_never_split_and_a_lone_result_goes() -> None:
 
 def test_a_last_user_row_that_cannot_stay_goes_with_its_answer() -> None:
     assert cut(plain("suau" + "uaaa"), 300) == 6
+
+
+def test_a_start_inside_parallel_calls_goes_past_their_results() -> None:
+    """hermes-agent 0.19.0 aligns the start so; rows 3 to 6 are the results of the calls of row 2."""
+    messages: list[Message] = [{"role": "system", "content": "s"}]
+    for turn in range(12):
+        ids = [f"c{turn}_{number}" for number in range(4)]
+        calls = [{"id": one, "type": "function", "function": {"name": "t", "arguments": "{}"}} for one in ids]
+        messages.append({"role": "user", "content": f"turn {turn}"})
+        messages.append({"role": "assistant", "content": "", "tool_calls": calls})
+        messages += [{"role": "tool", "content": "x" * 1000, "tool_call_id": one} for one in ids]
+        messages.append({"role": "assistant", "content": "ok"})
+    assert plan(messages, window=8192, policy="hermes").start == 7

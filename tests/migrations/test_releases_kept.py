@@ -79,7 +79,7 @@ def test_a_store_without_compactions_is_read_as_it_is_and_brought_up_beside_thos
         assert store.sessions.get("talk-2").cwd == "/work"
         assert store.messages.context("talk-2") == view
         with store.core.reader() as reader:
-            assert sorted(applied(reader)) == [1, 2]
+            assert sorted(applied(reader)) == [step.number for step in known_migrations()]
 
 
 @pytest.mark.parametrize("name", [name for name in KEPT if not name.startswith(("0.2.", "0.3.")) and "filled" in name])

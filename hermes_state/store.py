@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from hermes_state.conversation.usage import Usage
     from hermes_state.engine.core import Core
     from hermes_state.engine.store import Durability
+    from hermes_state.instances import Instances
     from hermes_state.leases import Leases
     from hermes_state.outbox import Outbox
+    from hermes_state.turns.turns import Turns
 
 
 def open_store(
@@ -174,6 +176,21 @@ class Store:
         return Outbox(self.core)
 
     @functools.cached_property
+    def instances(self) -> Instances:
+        """Gateway instances: add, enroll, name, revoke, remove; which threads they serve."""
+        from hermes_state.instances import Instances
+
+        return Instances(self.core)
+
+    @functools.cached_property
+    def turns(self) -> Turns:
+        """Turns of threads on gateways, questions to people, stops, recovery, and deliveries home."""
+        from hermes_state.instances.sanitising import sanitised
+        from hermes_state.turns.turns import Turns
+
+        return Turns(self.core, sanitise=sanitised)
+
+    @functools.cached_property
     def aio(self) -> AsyncStore:
         """The same groups for asyncio: every method is awaited and runs in a thread of its own pool."""
         from hermes_state.aio import AsyncStore
@@ -204,7 +221,7 @@ class Store:
             # Others in the process may go on using the core: a group that somebody kept must not.
             for name in (
                 "sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases", "compaction",
-                "outbox",
+                "outbox", "turns", "instances",
             ):
                 if name in self.__dict__:
                     self.__dict__[name]._core = _Closed(self.path)

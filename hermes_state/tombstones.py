@@ -118,6 +118,22 @@ def find(reader: Reader, kind: str, key: str) -> Tombstone | None:
     )
 
 
+def page(reader: Reader, kind: str, *, limit: int = 100, after: str = "") -> list[Tombstone]:
+    """Up to `limit` tombstones of a kind, by key; `after` is the key that the last page ended at."""
+    return [
+        Tombstone(
+            kind=kind, key=key, made_at=made_at, horizon_at=horizon_at, actor=actor, reason=reason,
+            references=references,
+        )
+        for key, made_at, horizon_at, actor, reason, references in reader.rows(
+            "SELECT key, made_at, horizon_at, actor, reason, (SELECT count(*) FROM tombstone_references AS r"
+            " WHERE r.kind = t.kind AND r.key = t.key) FROM tombstones AS t WHERE kind = ? AND key > ?"
+            " ORDER BY key LIMIT ?",
+            (kind, after, limit),
+        )
+    ]
+
+
 def refuse(reader: Reader, kind: str, key: str) -> None:
     """Raise `Entombed` when the id has a tombstone. Called by whatever makes a row with a public id.
 
@@ -142,12 +158,16 @@ def entombed(found: Tombstone, reader: Reader) -> Entombed:
     )
 
 
-def collect(tx: Transaction, now: float, *, limit: int = 500) -> Collected:
-    """Free up to `limit` ids whose horizon is not after `now` (epoch seconds UTC) and that nothing refers to."""
+def collect(tx: Transaction, now: float, *, limit: int = 500, kind: str | None = None) -> Collected:
+    """Free up to `limit` ids whose horizon is not after `now` (epoch seconds UTC) and that nothing refers to.
+
+    `kind`: only ids of this kind.
+    """
     due = tx.rows(
-        "SELECT kind, key FROM tombstones AS t WHERE horizon_at <= ? AND NOT EXISTS (SELECT 1 FROM tombstone_references"
-        " AS r WHERE r.kind = t.kind AND r.key = t.key) ORDER BY horizon_at LIMIT ?",
-        (now, limit + 1),
+        "SELECT kind, key FROM tombstones AS t WHERE horizon_at <= ?1 AND (?2 IS NULL OR kind = ?2) AND NOT EXISTS"
+        " (SELECT 1 FROM tombstone_references AS r WHERE r.kind = t.kind AND r.key = t.key) ORDER BY horizon_at"
+        " LIMIT ?3",
+        (now, kind, limit + 1),
     )
     freed = due[:limit]
     tx.executemany("DELETE FROM tombstones WHERE kind = ? AND key = ?", freed)

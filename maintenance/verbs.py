@@ -97,6 +97,35 @@ VERBS: dict[str, Verb] = {
     ),
     "outbox drop": Verb(f"{_COMMANDS}.outbox.drop", Access.ONLINE, "Take back obligations that nobody has sent."),
     "outbox stats": Verb(f"{_COMMANDS}.outbox.stats", Access.READ, "Count obligations by kind and state."),
+    "instances list": Verb(f"{_COMMANDS}.instances.list", Access.READ, "List gateway instances, the oldest first."),
+    "instances show": Verb(
+        f"{_COMMANDS}.instances.show", Access.READ,
+        "Show one gateway instance, its threads, and when it was last seen.",
+    ),
+    "instances add": Verb(
+        f"{_COMMANDS}.instances.add", Access.ONLINE,
+        "Register a gateway instance, or bring in the files of an older server.",
+    ),
+    "instances enroll": Verb(
+        f"{_COMMANDS}.instances.enroll", Access.ONLINE, "Mint a one-time token with which a plugin enrolls itself."
+    ),
+    "instances rename": Verb(
+        f"{_COMMANDS}.instances.rename", Access.ONLINE, "Give a gateway instance another nickname or connector."
+    ),
+    "instances revoke": Verb(
+        f"{_COMMANDS}.instances.revoke", Access.ONLINE, "Keep gateway instances out: credentials and tokens end now."
+    ),
+    "instances remove": Verb(
+        f"{_COMMANDS}.instances.remove", Access.ONLINE,
+        "Remove gateway instances that are revoked, or were never enrolled.",
+    ),
+    "instances tombstones": Verb(
+        f"{_COMMANDS}.instances.tombstones", Access.READ,
+        "List removed ids that cannot come back yet, and what keeps them.",
+    ),
+    "instances gc": Verb(
+        f"{_COMMANDS}.instances.gc", Access.ONLINE, "Free removed ids that nothing keeps any more; drop dead tokens."
+    ),
     "doctor": Verb(f"{_COMMANDS}.doctor", Access.READ, "Check a store without changing it."),
     "locks": Verb(f"{_COMMANDS}.locks", Access.READ, "Name every process that holds or blocks a store."),
     "install-shim": Verb(f"{_COMMANDS}.install_shim", Access.LOCAL, "Make the `hermes` script this program's again."),
@@ -105,6 +134,7 @@ VERBS: dict[str, Verb] = {
 GROUPS: dict[str, str] = {
     "sessions": "List, export, shrink and delete the sessions of a store.",
     "outbox": "See and settle what a store owes to somebody.",
+    "instances": "Register, enroll, revoke and remove gateway instances.",
 }
 
 

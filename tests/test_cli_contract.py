@@ -56,12 +56,23 @@ CALLS: dict[str, str] = {
     "outbox retry": "{obligation} --dry-run",
     "outbox drop": "{obligation} --reason test --dry-run",
     "outbox stats": "",
+    "instances list": "",
+    "instances show": "{instance}",
+    "instances add": "another --nickname Another --dry-run",
+    "instances enroll": "{instance} --dry-run",
+    "instances rename": "{instance} Another --dry-run",
+    "instances revoke": "{instance} --reason test --dry-run",
+    "instances remove": "{removable} --reason test --dry-run",
+    "instances tombstones": "",
+    "instances gc": "--dry-run",
     "doctor": "",
     "locks": "",
     "install-shim": "--dry-run",
 }
 # A file of hermes-agent is refused by them: they are run on a native store.
-NATIVE_ONLY = ("sessions compact", "sessions view", *(name for name in VERBS if name.startswith("outbox ")))
+NATIVE_ONLY = (
+    "sessions compact", "sessions view", *(name for name in VERBS if name.startswith(("outbox ", "instances "))),
+)
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
     "sessions import": "{store} --db {out} --new --dry-run", "sessions restore": "{store} --db {out} --dry-run",
@@ -87,6 +98,8 @@ OTHER_CALLS = [
     ("sessions compact", "{session} --generations"),
     ("sessions compact", "{session} --rollback 0"),
 ]
+
+
 
 
 def command_of(name: str) -> click.Command:
@@ -174,8 +187,10 @@ def test_the_document_has_the_promised_fields_and_no_others(
     store = store_copy("0.19.0")
     if name in NATIVE_ONLY:
         db = tmp_path / "native" / "state.db"
-        session, owed = small_native_store(db), an_obligation(db)
-        arguments = f"{arguments.replace('{session}', session).replace('{obligation}', str(owed))} --db {db}"
+        arguments = arguments.replace("{session}", small_native_store(db))
+        for word, value in others(db).items():
+            arguments = arguments.replace(f"{{{word}}}", str(value))
+        arguments = f"{arguments} --db {db}"
     elif "{session}" in arguments:
         listed = run_cli("sessions", "list", "--json").json
         arguments = arguments.replace("{session}", listed["sessions"][0]["id"])
@@ -196,9 +211,8 @@ def test_the_document_of_a_native_store_has_no_field_that_nobody_promised(
         return  # a layout of hermes-agent's search indexes; refused
     db = tmp_path / "native" / "state.db"
     session = small_native_store(db)
-    owed = an_obligation(db)
     foreign = store_copy("0.19.0")
-    words = CALLS[name].format(session=session, out=tmp_path / "out.jsonl", obligation=owed).split()
+    words = CALLS[name].format(session=session, out=tmp_path / "out.jsonl", **others(db)).split()
     if name == "sessions import":
         words = [str(foreign), "--dry-run"]
     if name == "sessions restore":
@@ -217,12 +231,20 @@ def small_native_store(db: Path) -> str:
     return session
 
 
-def an_obligation(db: Path) -> int:
-    """Something that the store owes; its number."""
+def others(db: Path) -> dict[str, object]:
+    """An obligation and gateway instances of the store, under the words that stand for them in CALLS."""
     with open_store(path=db) as store:
-        return store.outbox.append(
+        owed = store.outbox.append(
             dedupe_id="a reply", kind="final", transport="telegram", payload={"text": "hi"}, policy="at_least_once"
         ).obligation.id
+        minted = store.instances.enroll("gateway", nickname="Gateway", actor="test")
+        store.instances.redeem(minted.token, actor="test")
+        store.instances.add("typo", nickname="Typo", actor="test")
+        for gone in ("gone", "gone too"):
+            store.instances.enroll(gone, nickname=gone, actor="test")
+            store.instances.revoke(gone, actor="test", reason="test")
+            store.instances.remove(gone, actor="test", reason="test")
+    return {"obligation": owed, "instance": "gateway", "removable": "typo"}
 
 
 def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -263,7 +285,8 @@ def test_a_missing_store_exits_1_and_creates_nothing(name: str, run_cli, tmp_pat
         return
     missing = tmp_path / "empty" / "state.db"
     missing.parent.mkdir()
-    words = [word.format(session="x", out=tmp_path / "out.jsonl", obligation=1) for word in CALLS[name].split()]
+    given = {"session": "x", "out": tmp_path / "out.jsonl", "obligation": 1, "instance": "x", "removable": "x"}
+    words = [word.format(**given) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", missing, "--json")
     assert (ran.exit_code, ran.stdout) == (1, "")
     error = ran.json_error["error"]
@@ -278,7 +301,8 @@ def test_a_file_that_is_no_store_exits_65(name: str, run_cli, tmp_path: Path) ->
         return
     text = tmp_path / "notes.db"
     text.write_text("not a database at all, but long enough to look at\n" * 100)
-    words = [word.format(session="x", out=tmp_path / "out.jsonl", obligation=1) for word in CALLS[name].split()]
+    given = {"session": "x", "out": tmp_path / "out.jsonl", "obligation": 1, "instance": "x", "removable": "x"}
+    words = [word.format(**given) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", text)
     assert ran.exit_code == 65, (ran.stdout, ran.stderr)
     assert text.read_text().startswith("not a database")

@@ -8,6 +8,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
 
     StateError
     ├── InvalidInput          the caller's argument cannot be used
+    │   └── InvalidConnectorUrl   no http, https, ws or wss address
     ├── Refused               the request is understood and is not carried out
     │   ├── StoreHeld         other processes have the store open
     │   ├── SessionGuarded    a lease or ledger row protects a session
@@ -16,15 +17,32 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── SessionReplaced   a continuation took the session over: go on there
     │   ├── SessionExists     the id is taken
     │   ├── TitleTaken        another session has the title
+    │   ├── VersionIncompatible   a plugin and the server have no protocol version in common
+    │   ├── FrameRefused, CursorVersionRefused   of another protocol version than can be read here
     │   ├── Entombed          a deleted id may not come back yet
+    │   │   └── InstanceRemoved   a gateway instance was removed
+    │   ├── InstanceExists, InstanceNotEnrolled, InstanceRevoked, InstanceNotRevoked   it stands otherwise
+    │   ├── NicknameConflict  another living instance has the nickname
+    │   ├── EnrollmentExpired, InvalidAuthentication   a token or a credential opens nothing
+    │   ├── ThreadBound       the thread is bound to another instance or session
     │   ├── WrongPassphrase   an encrypted backup does not open with it
     │   ├── IdentityConflict  the same store is live at two files
     │   ├── PrefixTooLarge    system prompt and tools leave too little of a model's window to compact for
+    │   ├── TurnActive, TurnNotActive   the thread has an active turn already, or another one
+    │   ├── ThreadStopped     its session is stopped or is being stopped
+    │   ├── Unsupported, UnsupportedMessage   a provider cannot do it, or sent what is no message
     │   └── InsufficientSpace the disk has no room for a safe rewrite
     ├── NotFound              no such store, session, or file
+    │   ├── InstanceNotFound  no gateway instance of that id
+    │   ├── ThreadNotFound    no gateway serves the thread
+    │   ├── RequestNotFound   no open interaction of that id
     │   └── SessionNotFound   no session of that id
     ├── IdempotencyConflict   the key was used before, for something else
     ├── TooOld                the key was made before what is still remembered
+    ├── StaleGeneration       a connection of a gateway instance that was replaced
+    ├── ServerReplaced        another gateway server was started on the store
+    ├── Unanswered            a request to a gateway instance got no answer
+    │   └── RequestTimedOut, RequestAbandoned, ConnectionLost
     ├── LeaseHeld             another owner has the lease
     ├── LeaseLost, StaleFence the lease went to somebody else: stop
     ├── CompactionRunning     somebody is compacting the session: go on without
@@ -56,6 +74,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── RecoveryStopped       a recovery was cancelled; what it did so far is kept
     ├── ReplicationFailed     Litestream ended, or did not do what it said
     ├── SummarizerFailed      the caller's summariser gave no answer; nothing was changed
+    ├── QueueUnreadable       a queue of deliveries is there and cannot be read whole; it was left as it is
     └── MarksDamaged, LedgerDamaged   a file that we keep beside the store cannot be read
 """
 
@@ -67,6 +86,17 @@ from hermes_state.errors.base import (
     Refused,
     StateError,
     StorageError,
+)
+from hermes_state.errors.connections import (
+    ConnectionLost,
+    CursorVersionRefused,
+    FrameRefused,
+    RequestAbandoned,
+    RequestTimedOut,
+    ServerReplaced,
+    StaleGeneration,
+    Unanswered,
+    VersionIncompatible,
 )
 from hermes_state.errors.conversation import (
     CompactionInflated,
@@ -91,6 +121,19 @@ from hermes_state.errors.conversation import (
     TooOld,
     TornItem,
     ViewMoved,
+)
+from hermes_state.errors.instances import (
+    EnrollmentExpired,
+    InstanceExists,
+    InstanceNotEnrolled,
+    InstanceNotFound,
+    InstanceNotRevoked,
+    InstanceRemoved,
+    InstanceRevoked,
+    InvalidAuthentication,
+    InvalidConnectorUrl,
+    NicknameConflict,
+    ThreadBound,
 )
 from hermes_state.errors.maintenance import (
     BackupDamaged,
@@ -127,6 +170,16 @@ from hermes_state.errors.stores import (
     UnsafeProcess,
     WriteLockLost,
 )
+from hermes_state.errors.turns import (
+    QueueUnreadable,
+    RequestNotFound,
+    ThreadNotFound,
+    ThreadStopped,
+    TurnActive,
+    TurnNotActive,
+    Unsupported,
+    UnsupportedMessage,
+)
 
 __all__ = [
     "BackupDamaged",
@@ -136,17 +189,29 @@ __all__ = [
     "CompactionInflated",
     "CompactionLost",
     "CompactionRunning",
+    "ConnectionLost",
     "Corrupt",
+    "CursorVersionRefused",
     "DiskFull",
     "EndpointUnreachable",
+    "EnrollmentExpired",
     "Entombed",
     "ForeignStore",
     "ForkedConnection",
+    "FrameRefused",
     "GenerationLost",
     "IOFailure",
     "IdempotencyConflict",
     "IdentityConflict",
+    "InstanceExists",
+    "InstanceNotEnrolled",
+    "InstanceNotFound",
+    "InstanceNotRevoked",
+    "InstanceRemoved",
+    "InstanceRevoked",
     "InsufficientSpace",
+    "InvalidAuthentication",
+    "InvalidConnectorUrl",
     "InvalidInput",
     "LeaseHeld",
     "LeaseLost",
@@ -154,37 +219,53 @@ __all__ = [
     "LockTimeout",
     "MarksDamaged",
     "MigrationFailed",
+    "NicknameConflict",
     "NotAStore",
     "NotFound",
     "NotSaved",
     "PragmaRefused",
     "PrefixTooLarge",
+    "QueueUnreadable",
     "ReadOnlyStore",
     "RecoveryStopped",
     "Refused",
     "RepairFailed",
     "RepairStopped",
     "ReplicationFailed",
+    "RequestAbandoned",
+    "RequestNotFound",
+    "RequestTimedOut",
     "SchemaTooNew",
     "SchemaTooOld",
     "SearchUnavailable",
     "SecondSQLite",
+    "ServerReplaced",
     "SessionDeleted",
     "SessionExists",
     "SessionGuarded",
     "SessionNotFound",
     "SessionReplaced",
     "StaleFence",
+    "StaleGeneration",
     "StateError",
     "StatementFailed",
     "StorageError",
     "StoreHeld",
     "SummarizerFailed",
+    "ThreadBound",
+    "ThreadNotFound",
+    "ThreadStopped",
     "TitleTaken",
     "TooOld",
     "TornItem",
+    "TurnActive",
+    "TurnNotActive",
+    "Unanswered",
     "UnsafeProcess",
     "ViewMoved",
+    "Unsupported",
+    "UnsupportedMessage",
+    "VersionIncompatible",
     "WriteLockLost",
     "WrongPassphrase",
 ]

@@ -24,6 +24,7 @@ from maintenance.backups.making import backup
 from maintenance.backups.manifest import ENDING, read_manifest
 from maintenance.backups.restoring import restore
 from maintenance.replacement.replace import replace_content
+from tests.faults.enrolling import ENROLLING
 from tests.faults.mending import MENDING
 from tests.faults.operation import STORE, Done, Operation, conversation, foreign, verb
 from tests.faults.owing import OWING
@@ -310,5 +311,6 @@ OPERATIONS: dict[str, Operation] = {
         Operation(name="optimize_via_copy", prepare=foreign, run=optimize_via_copy, dialects=frozenset({"foreign"})),
         *MENDING,
         *OWING,
+        *ENROLLING,
     )
 }

@@ -409,3 +409,279 @@ CREATE TABLE outbox_horizon (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     forgotten_to REAL NOT NULL            -- an id made at or before this is refused as too old unless its row is here
 ) STRICT;
+
+-- Gateway instances: one row an instance, one name. A removed one keeps its row until its tombstone goes.
+CREATE TABLE gateway_instances (
+    no INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which instances were added
+    instance_id TEXT NOT NULL UNIQUE CHECK (instance_id <> ''),
+    nickname TEXT NOT NULL CHECK (nickname <> ''),
+    nickname_key TEXT NOT NULL CHECK (nickname_key <> ''),  -- how nicknames are compared, see instances/nicknames.py
+    connector_url TEXT,                   -- NULL: none was given
+    state TEXT NOT NULL DEFAULT 'configured' CHECK (state IN ('configured', 'enrolled', 'revoked', 'removed')),
+    state_at REAL NOT NULL,               -- since when it is in this state
+    state_actor TEXT NOT NULL,            -- who brought it there
+    state_reason TEXT NOT NULL DEFAULT '',
+    created_at REAL NOT NULL,
+    enrolled_at REAL,                     -- when it was enrolled last; NULL: never
+    removed_at REAL,
+    CHECK ((removed_at IS NOT NULL) = (state = 'removed')),
+    CHECK (state <> 'enrolled' OR enrolled_at IS NOT NULL),
+    CHECK (state <> 'configured' OR enrolled_at IS NULL)
+) STRICT;
+-- A revoked instance keeps its nickname, a removed one frees it.
+CREATE UNIQUE INDEX gateway_instances_nickname ON gateway_instances (nickname_key) WHERE removed_at IS NULL;
+CREATE INDEX gateway_instances_removed ON gateway_instances (removed_at) WHERE removed_at IS NOT NULL;
+CREATE TRIGGER gateway_instances_change_as_told BEFORE UPDATE OF state ON gateway_instances
+WHEN (old.state, new.state) NOT IN (VALUES ('configured', 'configured'), ('configured', 'enrolled'),
+    ('configured', 'revoked'), ('enrolled', 'enrolled'), ('enrolled', 'revoked'), ('revoked', 'revoked'),
+    ('revoked', 'enrolled'), ('revoked', 'removed'))
+BEGIN SELECT RAISE(ABORT, 'an instance does not change so'); END;
+CREATE TRIGGER gateway_instances_keep_their_id BEFORE UPDATE OF instance_id ON gateway_instances
+WHEN new.instance_id <> old.instance_id
+BEGIN SELECT RAISE(ABORT, 'an instance keeps its id'); END;
+-- Only what was never enrolled, or was removed and has no tombstone any more, may go.
+CREATE TRIGGER gateway_instances_go_as_told BEFORE DELETE ON gateway_instances
+WHEN old.state IN ('enrolled', 'revoked') OR EXISTS (
+    SELECT 1 FROM tombstones WHERE kind = 'instance' AND key = old.instance_id)
+BEGIN SELECT RAISE(ABORT, 'an instance that is not removed, or has a tombstone, keeps its row'); END;
+
+-- At most one row: the key that the digests below are made with. It is no secret of anybody's and opens nothing.
+CREATE TABLE gateway_digest_key (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    digest_key BLOB NOT NULL CHECK (length(digest_key) = 32)
+) STRICT;
+
+-- One-time enrollment tokens, as digests.
+CREATE TABLE enrollment_tokens (
+    token_digest BLOB PRIMARY KEY CHECK (length(token_digest) = 32),
+    instance_id TEXT NOT NULL REFERENCES gateway_instances (instance_id) ON DELETE CASCADE,
+    state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'consumed', 'superseded', 'forgotten')),
+    created_at REAL NOT NULL,
+    expires_at REAL NOT NULL,             -- still good then; 'expired' is a matter of time and never written
+    settled_at REAL,
+    CHECK ((settled_at IS NULL) = (state = 'pending'))
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX enrollment_tokens_pending ON enrollment_tokens (instance_id) WHERE state = 'pending';
+CREATE INDEX enrollment_tokens_instance ON enrollment_tokens (instance_id);
+CREATE INDEX enrollment_tokens_expiry ON enrollment_tokens (expires_at);
+CREATE TRIGGER enrollment_tokens_end_once BEFORE UPDATE ON enrollment_tokens WHEN old.state <> 'pending'
+BEGIN SELECT RAISE(ABORT, 'an enrollment token ends once'); END;
+
+-- The one credential of an enrolled instance, as a digest; none while another enrollment is pending.
+CREATE TABLE gateway_credentials (
+    instance_id TEXT PRIMARY KEY REFERENCES gateway_instances (instance_id) ON DELETE RESTRICT,
+    credential_digest BLOB NOT NULL CHECK (length(credential_digest) = 32),
+    issued_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER gateway_credentials_of_enrolled BEFORE INSERT ON gateway_credentials
+WHEN (SELECT state FROM gateway_instances WHERE instance_id = new.instance_id) IS NOT 'enrolled'
+BEGIN SELECT RAISE(ABORT, 'only an enrolled instance has a credential'); END;
+CREATE TRIGGER gateway_credentials_end_first BEFORE UPDATE OF state ON gateway_instances
+WHEN new.state <> 'enrolled' AND EXISTS (SELECT 1 FROM gateway_credentials WHERE instance_id = new.instance_id)
+BEGIN SELECT RAISE(ABORT, 'an instance loses its credential before it is revoked'); END;
+
+-- Which instance serves a thread, and its session there. An instance that is bound keeps its row.
+CREATE TABLE thread_bindings (
+    thread_id TEXT PRIMARY KEY CHECK (thread_id <> ''),
+    instance_id TEXT NOT NULL REFERENCES gateway_instances (instance_id) ON DELETE RESTRICT,
+    session_id TEXT NOT NULL CHECK (session_id <> ''),  -- the gateway's id
+    created_at REAL NOT NULL
+) STRICT;
+CREATE INDEX thread_bindings_instance ON thread_bindings (instance_id);
+CREATE TRIGGER thread_bindings_keep_their_instance BEFORE UPDATE OF thread_id, instance_id ON thread_bindings
+WHEN new.instance_id <> old.instance_id OR new.thread_id <> old.thread_id
+BEGIN SELECT RAISE(ABORT, 'a thread keeps its instance'); END;
+-- However a binding goes, the tombstone of its instance has one reference less.
+CREATE TRIGGER thread_bindings_let_go AFTER DELETE ON thread_bindings
+BEGIN
+    DELETE FROM tombstone_references WHERE kind = 'instance' AND key = old.instance_id
+        AND holder_kind = 'thread' AND holder_key = old.thread_id;
+END;
+
+-- Connections of gateway instances: what outlives them. A connection itself is no row: a connect, a ping and a disconnect
+-- write nothing, unless the negotiated version or the plugin's boot id is another than the last time.
+-- The server's epoch is the fence of the lease 'gateway server', which no restore of an older backup lowers.
+CREATE TABLE gateway_links (
+    instance_id TEXT PRIMARY KEY CHECK (instance_id <> ''),
+    protocol_version INTEGER NOT NULL CHECK (protocol_version > 0),  -- negotiated at the last connect that changed it
+    boot_id TEXT NOT NULL,                -- of the plugin process whose recovery was recorded last
+    changed_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+-- When an instance was last heard of, some minutes coarse: written by a timer, never by a connect.
+CREATE TABLE gateway_last_seen (
+    instance_id TEXT PRIMARY KEY CHECK (instance_id <> ''),
+    seen_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+-- Why a plugin stopped connecting, until a person did something about it.
+CREATE TABLE gateway_attention (
+    instance_id TEXT PRIMARY KEY CHECK (instance_id <> ''),
+    code TEXT NOT NULL CHECK (code <> ''),  -- of a fatal failure, see instances/failures.py
+    since REAL NOT NULL,
+    detail TEXT NOT NULL DEFAULT ''
+) STRICT, WITHOUT ROWID;
+-- How far a reader got in what an instance sends; of another protocol version it is refused and kept.
+CREATE TABLE gateway_cursors (
+    instance_id TEXT NOT NULL CHECK (instance_id <> ''),
+    name TEXT NOT NULL CHECK (name <> ''),
+    protocol_version INTEGER NOT NULL CHECK (protocol_version > 0),
+    position TEXT NOT NULL,
+    saved_at REAL NOT NULL,
+    PRIMARY KEY (instance_id, name)
+) STRICT, WITHOUT ROWID;
+-- Requests whose effect must be known after a crash. Who waits for the answer is in memory only.
+CREATE TABLE gateway_operations (
+    id TEXT PRIMARY KEY CHECK (id <> ''), -- idempotency key: the receiver's too
+    kind TEXT NOT NULL CHECK (kind IN ('turn.start', 'approval.respond', 'session.stop')),
+    instance_id TEXT NOT NULL CHECK (instance_id <> ''),
+    thread_id TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'admitted' CHECK (state IN ('admitted', 'completed', 'indeterminate')),
+    epoch INTEGER NOT NULL CHECK (epoch > 0),  -- of the server that admitted it
+    request_check TEXT NOT NULL,          -- SHA-256 of what was asked: the same id is the same request
+    admitted_at REAL NOT NULL,
+    deadline_at REAL NOT NULL CHECK (deadline_at > admitted_at),
+    settled_at REAL,                      -- NULL while it is admitted
+    outcome TEXT,                         -- JSON: what the receiver answered; NULL unless completed
+    why TEXT,                             -- why nobody knows; NULL unless that was ever so
+    CHECK ((state = 'admitted') = (settled_at IS NULL)),
+    CHECK ((state = 'completed') = (outcome IS NOT NULL)),
+    CHECK (state <> 'indeterminate' OR why IS NOT NULL)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX gateway_operations_open ON gateway_operations (deadline_at) WHERE settled_at IS NULL;
+CREATE INDEX gateway_operations_settled ON gateway_operations (settled_at) WHERE settled_at IS NOT NULL;
+CREATE TRIGGER gateway_operations_end_once BEFORE UPDATE ON gateway_operations WHEN old.state = 'completed'
+    OR (old.state = 'indeterminate' AND new.state = 'admitted')
+BEGIN SELECT RAISE(ABORT, 'a completed operation never changes'); END;
+CREATE TRIGGER gateway_operations_keep_admitted BEFORE DELETE ON gateway_operations WHEN old.settled_at IS NULL
+BEGIN SELECT RAISE(ABORT, 'an operation that is not settled is never deleted'); END;
+
+-- How a bound thread stands with its gateway: one row a binding, made when its first turn or session is.
+CREATE TABLE thread_states (
+    thread_id TEXT PRIMARY KEY REFERENCES thread_bindings (thread_id) ON DELETE CASCADE,
+    status TEXT NOT NULL DEFAULT 'ready' CHECK (status IN ('ready', 'running', 'error', 'stop_pending', 'stopped')),
+    turn_ids INTEGER NOT NULL DEFAULT 1 CHECK (turn_ids IN (0, 1)),  -- 0: its provider has no ids of turns
+    active_turn_id TEXT,
+    boot_id TEXT,                         -- of the plugin that has its session; NULL: none is known to
+    resumed INTEGER CHECK (resumed IN (0, 1)),  -- whether the plugin's history had as many rows as ours, last time
+    history_rows INTEGER NOT NULL DEFAULT 0 CHECK (history_rows >= 0),  -- settled turns of this session, ever
+    ensures INTEGER NOT NULL DEFAULT 0 CHECK (ensures >= 0),  -- how often its session was asked for
+    rejected INTEGER NOT NULL DEFAULT 0 CHECK (rejected >= 0),  -- ends of turns that were not this thread's active one
+    error TEXT,                           -- why it is in error, for people
+    CHECK ((status = 'running') = (active_turn_id IS NOT NULL)),
+    CHECK (turn_ids = 1 OR active_turn_id IS NULL)
+) STRICT;
+
+CREATE TABLE turns (
+    no INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which turns were started
+    turn_id TEXT NOT NULL UNIQUE CHECK (turn_id <> ''),
+    thread_id TEXT NOT NULL REFERENCES thread_states (thread_id) ON DELETE CASCADE,
+    session_id TEXT NOT NULL,             -- the gateway's id of the session it runs in
+    generation TEXT,                      -- of the connection it was started on, 'epoch.n'; for people
+    state TEXT NOT NULL CHECK (state IN (
+        'starting', 'running', 'stopping', 'completed', 'failed', 'aborted', 'stopped', 'withdrawn'
+    )),
+    exit_class TEXT GENERATED ALWAYS AS (CASE
+        WHEN state = 'failed' THEN 'error'
+        WHEN state IN ('completed', 'aborted', 'stopped') THEN 'graceful'
+    END) VIRTUAL,
+    started_at REAL NOT NULL,
+    settled_at REAL,
+    error TEXT,                           -- why it failed or was given up
+    items INTEGER NOT NULL DEFAULT 0 CHECK (items >= 0),  -- of this turn, ever; the last ones are kept
+    CHECK ((settled_at IS NULL) = (state IN ('starting', 'running', 'stopping')))
+) STRICT;
+CREATE UNIQUE INDEX turns_active ON turns (thread_id) WHERE state IN ('starting', 'running', 'stopping');
+CREATE INDEX turns_session ON turns (thread_id, session_id, no);
+CREATE TRIGGER turns_end_once BEFORE UPDATE ON turns
+WHEN old.settled_at IS NOT NULL AND (new.state IS NOT old.state OR new.settled_at IS NOT old.settled_at)
+BEGIN SELECT RAISE(ABORT, 'a settled turn never changes'); END;
+
+CREATE TABLE turn_items (
+    turn_no INTEGER NOT NULL REFERENCES turns (no) ON DELETE CASCADE,
+    number INTEGER NOT NULL,              -- within the turn, from 1
+    item_type TEXT NOT NULL CHECK (item_type IN (
+        'user_message', 'assistant_message', 'reasoning', 'command_execution', 'file_change', 'web_search',
+        'image_view', 'mcp_tool_call', 'status_text'
+    )),
+    fields TEXT NOT NULL,                 -- JSON, whitelisted and bounded
+    at REAL NOT NULL,
+    PRIMARY KEY (turn_no, number)
+) STRICT, WITHOUT ROWID;
+
+-- Questions of gateways to people: approvals and requests for input.
+CREATE TABLE interactions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- what they are answered by: a gateway may use its own ids again
+    instance_id TEXT NOT NULL,
+    boot_id TEXT,                         -- of the plugin that waits for the answer
+    request_id TEXT NOT NULL CHECK (request_id <> ''),  -- the plugin's
+    thread_id TEXT NOT NULL REFERENCES thread_states (thread_id) ON DELETE CASCADE,
+    session_id TEXT NOT NULL,
+    turn_id TEXT,
+    kind TEXT NOT NULL CHECK (kind IN ('approval', 'user_input')),
+    request_type TEXT NOT NULL,           -- what is asked for: command_execution, file_change, ...
+    args TEXT NOT NULL,                   -- JSON, whitelisted and bounded
+    detail TEXT,
+    questions TEXT,                       -- JSON list, of user_input
+    opened_at REAL NOT NULL,
+    expires_at REAL,
+    state TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'resolved', 'cancelled', 'expired')),
+    decision TEXT CHECK (decision IN ('once', 'session', 'deny')),
+    answers TEXT,                         -- JSON, of user_input
+    settled_at REAL,
+    reason TEXT,                          -- why it was cancelled
+    sent_at REAL,                         -- when the gateway acknowledged the decision
+    late INTEGER NOT NULL DEFAULT 0 CHECK (late >= 0),  -- answers that came after its end
+    CHECK ((settled_at IS NULL) = (state = 'open')),
+    CHECK ((state = 'resolved') = (decision IS NOT NULL OR answers IS NOT NULL)),
+    CHECK (sent_at IS NULL OR state = 'resolved')
+) STRICT;
+CREATE UNIQUE INDEX interactions_request ON interactions (instance_id, coalesce(boot_id, ''), request_id);
+CREATE INDEX interactions_open ON interactions (instance_id, thread_id) WHERE state = 'open';
+CREATE INDEX interactions_due ON interactions (expires_at) WHERE state = 'open' AND expires_at IS NOT NULL;
+CREATE INDEX interactions_thread ON interactions (thread_id, id);
+CREATE TRIGGER interactions_end_once BEFORE UPDATE ON interactions
+WHEN old.settled_at IS NOT NULL AND (new.state IS NOT old.state OR new.settled_at IS NOT old.settled_at
+    OR new.decision IS NOT old.decision OR new.answers IS NOT old.answers)
+BEGIN SELECT RAISE(ABORT, 'a settled interaction never changes'); END;
+
+-- Stops that were asked for. What is still to be sent is in the outbox.
+CREATE TABLE stops (
+    no INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which they were asked for
+    stop_id TEXT NOT NULL UNIQUE,         -- what the gateway knows a repeat by
+    instance_id TEXT NOT NULL,
+    thread_id TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    turn_id TEXT,                         -- what was active; NULL: nothing
+    state TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'acked', 'cancelled')),
+    obligation TEXT NOT NULL,             -- dedupe id of the outbox row that is owed now
+    asked_at REAL NOT NULL,
+    settled_at REAL,
+    outcome TEXT,                         -- what the gateway said, or what made it void
+    CHECK ((settled_at IS NULL) = (state = 'pending'))
+) STRICT;
+CREATE UNIQUE INDEX stops_pending ON stops (thread_id, session_id) WHERE state = 'pending';
+CREATE INDEX stops_thread ON stops (thread_id, no);
+CREATE TRIGGER stops_end_once BEFORE UPDATE ON stops
+WHEN old.settled_at IS NOT NULL AND (new.state IS NOT old.state OR new.settled_at IS NOT old.settled_at)
+BEGIN SELECT RAISE(ABORT, 'a settled stop never changes'); END;
+
+-- What gateways delivered home: the receiver's side of their outbox.
+CREATE TABLE home_threads (
+    instance_id TEXT PRIMARY KEY,
+    thread_id TEXT NOT NULL               -- where its deliveries are shown
+) STRICT, WITHOUT ROWID;
+CREATE TABLE home_deliveries (
+    no INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which they became visible
+    instance_id TEXT NOT NULL,
+    delivery_id TEXT NOT NULL CHECK (delivery_id <> ''),  -- the sender's; a repeat is the same delivery
+    thread_id TEXT NOT NULL,
+    payload TEXT NOT NULL,                -- JSON
+    payload_check TEXT NOT NULL,          -- SHA-256 of the payload
+    made_at REAL,                         -- as the sender says
+    received_at REAL NOT NULL,
+    UNIQUE (instance_id, delivery_id)
+) STRICT;
+CREATE INDEX home_deliveries_received ON home_deliveries (received_at);
+CREATE TABLE home_horizon (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    forgotten_to REAL NOT NULL            -- a delivery made at or before this is refused as too old unless its row is here
+) STRICT;

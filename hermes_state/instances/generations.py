@@ -1,0 +1,61 @@
+"""The generation of a connection: which start of the server, and which connection of that start.
+
+Invariant: generations of one store only rise, over restarts and restores too, and each is given out once. The epoch is
+the fence of the lease `gateway server`: durable, raised once by every start, and never lowered when older content is
+restored. The number within it is in memory, so that a connect commits nothing.
+
+Not for: deciding which connection lives (see `connections`). A counter that starts anew with the process was rejected:
+a frame of a connection from before the restart would pass for one of now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_state.errors import InvalidInput
+from hermes_state.leases import rows as lease_rows
+
+if TYPE_CHECKING:
+    from hermes_state.engine import Reader, Transaction
+
+# The lease whose fence is the epoch. A program that wants at most one server acquires it; its fence is the epoch then.
+SERVER_LEASE = "gateway server"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Generation:
+    """Which connection. Ordered: a later one is greater, whatever instance it belongs to."""
+
+    epoch: int  # which start of the server, from 1
+    number: int  # which connection of that start, from 1
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.number}"
+
+
+def parse(text: str) -> Generation:
+    """A generation from what `str` gives and frames carry. Raises `InvalidInput`."""
+    epoch, dot, number = text.partition(".") if isinstance(text, str) else ("", "", "")
+    plain = all(part.isascii() and part.isdigit() and len(part) < 19 for part in (epoch, number))
+    if not dot or not plain or int(epoch) < 1 or int(number) < 1:
+        raise InvalidInput(
+            f"A generation is <epoch>.<number>, such as 3.17, not {text!r:.60}.", argument="generation"
+        )
+    return Generation(int(epoch), int(number))
+
+
+def raise_epoch(tx: Transaction) -> int:
+    """One start of the server more; gives its epoch. Every server of an earlier epoch is refused from then on."""
+    tx.execute(
+        "INSERT INTO leases (name, fence) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET fence = fence + 1,"
+        " owner = NULL, expires_boottime = NULL",
+        (SERVER_LEASE,),
+    )
+    return current_epoch(tx)
+
+
+def current_epoch(reader: Reader) -> int:
+    """The epoch of the server that was started last; 0 when none ever was."""
+    row = lease_rows.read(reader, SERVER_LEASE)
+    return 0 if row is None else row.fence

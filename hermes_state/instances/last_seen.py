@@ -1,0 +1,90 @@
+"""When an instance was last heard of: in memory at once, in the store some minutes coarse.
+
+Invariant: a connect, a ping and a disconnect write nothing. A timer writes, each instance at most once in
+`EVERY_SECONDS`, all of them in one transaction; a time that goes back is not written. After a crash the stored time is
+too old by at most that much.
+
+Not for: whether an instance is connected (see `connections`). Writing it with each connect was rejected: it is one
+commit a socket blip, and wakes all who follow the changes of instances.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_state.engine import Reader, Transaction
+    from hermes_state.engine.core import Core
+
+# The N of "at most once in N minutes": people ask for "today" or "since Monday", not for seconds.
+EVERY_SECONDS = 600.0
+
+
+class LastSeen:
+    """What was heard since the server started, and writing it. Safe for threads."""
+
+    def __init__(self, core: Core, *, every_seconds: float = EVERY_SECONDS) -> None:
+        self._core = core
+        self._every = every_seconds
+        self._lock = threading.Lock()
+        self._heard: dict[str, float] = {}
+        self._written: dict[str, float] = {}
+
+    def note(self, instance_id: str) -> None:
+        """It was heard of now: a frame or a pong came. In memory only."""
+        at = self._core.clock.now()
+        with self._lock:
+            self._heard[instance_id] = max(at, self._heard.get(instance_id, at))
+
+    def write(self) -> int:
+        """Store what is due, in one transaction; gives how many instances that were. To be called by a timer."""
+        at = self._core.clock.now()
+        with self._lock:
+            due = {
+                name: heard for name, heard in self._heard.items()
+                if heard - self._written.get(name, float("-inf")) >= self._every
+            }
+        if not due:
+            return 0
+        with self._core.reader() as reader:
+            for name in list(due):
+                stored = read(reader, name)  # by an earlier server, or by one that is still there
+                if stored is not None and due[name] - stored < self._every:
+                    self._remember({name: stored})
+                    del due[name]
+        if not due:
+            return 0
+        self._core.write(lambda tx: _write(tx, due, every=self._every, at=at))
+        self._remember(due)
+        return len(due)
+
+    def _remember(self, written: dict[str, float]) -> None:
+        with self._lock:
+            self._written.update({name: at for name, at in written.items() if name in self._heard})
+
+    def forget(self, instance_id: str) -> None:
+        """Let go of an instance that was removed, in memory; `forget` of this module does it in the store."""
+        with self._lock:
+            self._heard.pop(instance_id, None)
+            self._written.pop(instance_id, None)
+
+
+def _write(tx: Transaction, due: dict[str, float], *, every: float, at: float) -> None:
+    # The guard is inside the statement: two servers on one store write no more often than one.
+    tx.executemany(
+        "INSERT INTO gateway_last_seen (instance_id, seen_at) VALUES (?, ?) ON CONFLICT (instance_id)"
+        " DO UPDATE SET seen_at = excluded.seen_at WHERE excluded.seen_at - seen_at >= ?",
+        [(name, min(heard, at), every) for name, heard in due.items()],
+    )
+
+
+def read(reader: Reader, instance_id: str) -> float | None:
+    """Epoch seconds UTC, some minutes coarse; None when it was never heard of for long enough to be written."""
+    row = reader.row("SELECT seen_at FROM gateway_last_seen WHERE instance_id = ?", (instance_id,))
+    return None if row is None else float(row[0])
+
+
+def forget(tx: Transaction, instance_id: str) -> None:
+    """Part of removing an instance."""
+    tx.execute("DELETE FROM gateway_last_seen WHERE instance_id = ?", (instance_id,))

@@ -1,0 +1,92 @@
+"""Nicknames of instances, how they are compared, and the other words that people give.
+
+Invariant: two nicknames are the same when their keys are: trimmed, NFKC, casefolded. A key is its own key.
+
+Not for: whether one is taken, which the unique index decides (see `registry`). Comparing as people see them (look-alike
+letters) was rejected: it would refuse names that are different.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+from urllib.parse import urlsplit
+
+from hermes_state.errors import InvalidConnectorUrl, InvalidInput
+
+# The two bounds of the contracts that these instances come from.
+LONGEST_NICKNAME = 64
+LONGEST_URL = 2048
+LONGEST_ID = 256
+SCHEMES = ("http", "https", "ws", "wss")
+
+
+def nickname_key(nickname: str) -> str:
+    """How a nickname is compared."""
+    text = unicodedata.normalize("NFKC", nickname.strip())
+    # Casefolding may leave what NFKC writes otherwise, and NFKC may make spaces of what was none.
+    return unicodedata.normalize("NFKC", text.casefold()).strip()
+
+
+def nickname(value: Any) -> tuple[str, str]:
+    """A nickname as shown and its key. Raises `InvalidInput` unless it has 1 to 64 printable characters, trimmed."""
+    shown = value.strip() if isinstance(value, str) else ""
+    key = nickname_key(shown) if _printable(shown) else ""
+    if not key or len(shown) > LONGEST_NICKNAME:
+        raise InvalidInput(
+            f"A nickname has 1 to {LONGEST_NICKNAME} printable characters; {value!r:.80} cannot be one.",
+            argument="nickname",
+        )
+    return shown, key
+
+
+def instance_id(value: Any) -> str:
+    """A new instance's id as a caller gives it. Raises `InvalidInput`."""
+    if not isinstance(value, str) or not value or value != value.strip() or len(value) > LONGEST_ID \
+            or not _printable(value):
+        raise InvalidInput(
+            f"The id of an instance has 1 to {LONGEST_ID} printable characters and no space around it;"
+            f" {value!r:.80} cannot be one.",
+            argument="instance_id",
+        )
+    return value
+
+
+def connector_url(value: Any) -> str:
+    """A connector's URL. Raises `InvalidConnectorUrl`; one with a password is not stored, and not shown either."""
+    try:
+        parts = urlsplit(value) if isinstance(value, str) and _printable(value) and " " not in value else None
+        good = parts is not None and parts.scheme in SCHEMES and bool(parts.hostname) and len(value) <= LONGEST_URL
+        secret = parts is not None and (parts.username is not None or parts.password is not None)
+    except ValueError:
+        good, secret = False, False
+    if not good or secret:
+        why = "it has a user or a password in it" if good else "it is no such address"
+        raise InvalidConnectorUrl(
+            f"A connector's URL is an {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} address of at most {LONGEST_URL}"
+            f" characters: {why}.",
+            hint="What opens the connector is its enrollment token; the URL only says where it is.",
+            argument="connector_url",
+        )
+    assert isinstance(value, str)
+    return value
+
+
+def words(name: str, value: Any, *, empty: bool = False) -> str:
+    """Who does something, or why. Raises `InvalidInput`."""
+    text = value.strip() if isinstance(value, str) else ""
+    if (not text and not (empty and value == "")) or len(text) > 1000 or "\0" in text or not _encodes(text):
+        raise InvalidInput(f"{name} is a text of 1 to 1000 characters, not {value!r:.80}.", argument=name)
+    return text
+
+
+def _printable(text: str) -> bool:
+    return _encodes(text) and not any(unicodedata.category(one) in ("Cc", "Zl", "Zp") for one in text)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True

@@ -1,0 +1,260 @@
+"""Questions of gateways to people: asked once, answered by id, never open for ever.
+
+Invariant: a question is open until it is answered, cancelled or expired, and then never again. A decision and the
+obligation to send it are one transaction, so it is sent again after a crash, under one id, and takes effect once. A
+dropped socket changes nothing; another boot id of the plugin cancels what the old process waited for. The end of a turn
+cancels its questions. What is not known to be a permission is a denial.
+
+Not for: showing them. Answering by the gateway's own request id was rejected: a plugin that restarts counts from the
+start again, and an answer to an old question would permit a new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_state.changes.records import record
+from hermes_state.errors import InvalidInput, RequestNotFound
+from hermes_state.outbox import Policy, State, append
+from hermes_state.outbox.records import read_by_dedupe_id
+from hermes_state.outbox.settling import end_pending
+from hermes_state.outbox.states import Event
+from hermes_state.turns.records import (
+    INTERACTION_COLUMNS,
+    Interaction,
+    Thread,
+    interaction_of,
+    lane_of,
+    told,
+    transport_of,
+)
+from hermes_state.turns.states import Decision, InteractionEvent, InteractionState, decision_of, to_event
+
+if TYPE_CHECKING:
+    from hermes_state.engine import Reader, Transaction
+
+# Which of a payload may be stored, by item or request type: see `hermes_state.instances.sanitising`.
+Sanitise = Callable[[str, object], dict[str, Any]]
+# Before anything new of a thread, after its ensure: a plugin that lost its session knows no question of it.
+PRIORITY = 100
+KIND = "approval"
+MOST_CHARACTERS = 4096
+# Of a question and of its answers, as JSON.
+MOST_BYTES = 65_536
+
+
+def ask(
+    tx: Transaction, thread: Thread, *, request_id: str, boot_id: str | None, turn_id: str | None,
+    kind: Literal["approval", "user_input"], request_type: str, args: Mapping[str, Any], at: float,
+    detail: str | None = None, questions: Sequence[Any] = (), expires_at: float | None = None,
+) -> Interaction:
+    """Record a question, or find it recorded before. `args` are what the sanitiser left. Raises `InvalidInput`."""
+    if not request_id:
+        raise InvalidInput("A question of a gateway has an id.", argument="request_id")
+    before = tx.row(
+        f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE instance_id = ? AND coalesce(boot_id, '') = ?"
+        " AND request_id = ?",
+        (thread.instance_id, boot_id or "", request_id),
+    )
+    if before is not None:
+        return interaction_of(before)
+    tx.execute(
+        "INSERT INTO interactions (instance_id, boot_id, request_id, thread_id, session_id, turn_id, kind,"
+        " request_type, args, detail, questions, opened_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            thread.instance_id, boot_id, request_id, thread.thread_id, thread.session_id, turn_id, kind, request_type,
+            _json(args, "args"), None if detail is None else told(detail, MOST_CHARACTERS),
+            _json(list(questions), "questions") if questions else None, at, expires_at,
+        ),
+    )
+    number = tx.last_insert_rowid()
+    record(tx, "interactions", str(number), "insert", at)
+    return need(tx, number)
+
+
+def answer(
+    tx: Transaction, number: int, *, said: object = None, answers: Mapping[str, Any] | None = None, at: float
+) -> tuple[Interaction, bool]:
+    """Record what a person said, and owe it to the gateway; gives the question, and whether this counts.
+
+    An approval takes `said` (what is not known denies), a request for input `answers`. The same answer again counts
+    and changes nothing; another one, or one after the end, does not count and is counted as late. Raises
+    `RequestNotFound` for an id that is none.
+    """
+    one = need(tx, number)
+    decision = decision_of(said) if one.kind == "approval" else None
+    given = None if one.kind == "approval" else dict(answers or {})
+    state = to_event(one.state, InteractionEvent.ANSWER)
+    if state is None:
+        if one.state is InteractionState.RESOLVED and (one.decision, one.answers) == (decision, given):
+            return one, True
+        tx.execute("UPDATE interactions SET late = late + 1 WHERE id = ?", (number,))
+        return need(tx, number), False
+    tx.execute(
+        "UPDATE interactions SET state = ?, decision = ?, answers = ?, settled_at = ? WHERE id = ?",
+        (
+            str(state), None if decision is None else str(decision),
+            None if given is None else _json(given, "answers"), at, number,
+        ),
+    )
+    record(tx, "interactions", str(number), "update", at)
+    settled = need(tx, number)
+    _owe(tx, settled, decision, given, at=at)
+    return settled, True
+
+
+def expire(tx: Transaction, *, at: float, limit: int = 500) -> list[int]:
+    """End the questions whose time ran out, and deny them to their gateways; gives their ids."""
+    due = [
+        interaction_of(row)
+        for row in tx.rows(
+            f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE state = 'open' AND expires_at <= ?"
+            " ORDER BY expires_at LIMIT ?",
+            (at, limit),
+        )
+    ]
+    for one in due:
+        _end(tx, one, InteractionEvent.DEADLINE, "nobody answered in time", at=at)
+        _owe(tx, one, Decision.DENY if one.kind == "approval" else None, None, at=at)
+    return [one.id for one in due]
+
+
+def end_of_turn(
+    tx: Transaction, thread_id: str, turn_id: str | None, event: InteractionEvent, why: str, *, at: float
+) -> int:
+    """Cancel the open questions of a turn (all of the thread for None), and take back decisions on their way."""
+    rows = tx.rows(
+        f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE thread_id = ?1 AND (?2 IS NULL OR turn_id IS ?2)"
+        " AND state = 'open'",
+        (thread_id, turn_id),
+    )
+    for row in rows:
+        _end(tx, interaction_of(row), event, why, at=at)
+    for (number,) in tx.rows(
+        "SELECT id FROM interactions WHERE thread_id = ?1 AND (?2 IS NULL OR turn_id IS ?2) AND settled_at IS NOT NULL"
+        " AND sent_at IS NULL",
+        (thread_id, turn_id),
+    ):
+        suppress(tx, obligation_of(number), why, at=at)
+    return len(rows)
+
+
+def cancel(tx: Transaction, number: int, event: InteractionEvent, why: str, *, at: float) -> bool:
+    """End one question without an answer; False when it has ended before."""
+    one = find(tx, number)
+    return one is not None and _end(tx, one, event, why, at=at)
+
+
+def withdraw(tx: Transaction, thread: Thread, request_id: str, *, boot_id: str | None, at: float) -> Interaction | None:
+    """The gateway takes a question back; None when it had none of that id."""
+    row = tx.row(
+        "SELECT id FROM interactions WHERE instance_id = ? AND coalesce(boot_id, '') = ? AND request_id = ?"
+        " AND thread_id = ?",
+        (thread.instance_id, boot_id or "", request_id, thread.thread_id),
+    )
+    if row is None:
+        return None
+    cancel(tx, row[0], InteractionEvent.WITHDRAWN, "its gateway took it back", at=at)
+    return need(tx, row[0])
+
+
+def sent(tx: Transaction, number: int, *, at: float) -> None:
+    """Note that the gateway has the decision."""
+    tx.execute(
+        "UPDATE interactions SET sent_at = ? WHERE id = ? AND sent_at IS NULL AND state = 'resolved'", (at, number)
+    )
+
+
+def suppress(tx: Transaction, dedupe_id: str, why: str, *, at: float) -> bool:
+    """Take an obligation back that nobody is sending; False when there is none such."""
+    owed = read_by_dedupe_id(tx, dedupe_id)
+    if owed is None or owed.state is not State.PENDING:
+        return False
+    end_pending(tx, owed, Event.SUPPRESS, why, at=at)
+    return True
+
+
+def find(reader: Reader, number: int) -> Interaction | None:
+    """One question by its id."""
+    row = reader.row(f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE id = ?", (number,))
+    return None if row is None else interaction_of(row)
+
+
+def need(reader: Reader, number: int) -> Interaction:
+    """As `find`. Raises `RequestNotFound`."""
+    found = find(reader, number)
+    if found is None:
+        raise RequestNotFound(
+            f"There is no interaction {number} in {reader.path}.", hint="It was never asked, or went with its turn.",
+            path=reader.path, id=number, state=None, settled_at=None,
+        )
+    return found
+
+
+def late(reader_path: Any, one: Interaction) -> RequestNotFound:
+    """The error of an answer to a question that had ended."""
+    why = f" ({one.reason})" if one.reason else ""
+    return RequestNotFound(
+        f"Interaction {one.id} of thread {one.thread_id!r} in {reader_path} was {one.state} before{why}.",
+        hint="Nothing was sent; look at its thread for what followed.", path=reader_path, id=one.id,
+        state=str(one.state), settled_at=one.settled_at,
+    )
+
+
+def page(
+    reader: Reader, *, thread_id: str | None = None, only_open: bool = True, limit: int = 100
+) -> list[Interaction]:
+    """Up to `limit` questions, oldest first, of one thread or of all."""
+    return [
+        interaction_of(row)
+        for row in reader.rows(
+            f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE (?1 IS NULL OR thread_id = ?1)"
+            " AND (NOT ?2 OR state = 'open') ORDER BY id LIMIT ?3",
+            (thread_id, int(only_open), limit),
+        )
+    ]
+
+
+def obligation_of(number: int) -> str:
+    """The dedupe id of a decision: the gateway drops what it knows by it."""
+    return f"{KIND}/{number}"
+
+
+def _owe(
+    tx: Transaction, one: Interaction, decision: Decision | None, answers: Mapping[str, Any] | None, *, at: float
+) -> None:
+    append(
+        tx, dedupe_id=obligation_of(one.id), kind=KIND, transport=transport_of(one.instance_id), target=one.thread_id,
+        lane=lane_of(one.thread_id), priority=PRIORITY, policy=Policy.AT_LEAST_ONCE, at=at,
+        payload={
+            "interaction": one.id, "request_id": one.request_id, "thread_id": one.thread_id,
+            "session_id": one.session_id, "turn_id": one.turn_id, "kind": one.kind,
+            "decision": None if decision is None else str(decision), "answers": answers,
+        },
+    )
+
+
+def _end(tx: Transaction, one: Interaction, event: InteractionEvent, why: str, *, at: float) -> bool:
+    state = to_event(one.state, event)
+    if state is None or state is one.state:
+        return False
+    tx.execute(
+        "UPDATE interactions SET state = ?, reason = ?, settled_at = ? WHERE id = ?", (str(state), why, at, one.id)
+    )
+    record(tx, "interactions", str(one.id), "update", at)
+    return True
+
+
+def _json(value: Any, name: str) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} of an interaction is JSON: {error}.", argument=name) from error
+    if size > MOST_BYTES:
+        raise InvalidInput(
+            f"{name} of an interaction has {size:,} bytes; {MOST_BYTES:,} is the most.", argument=name, size=size
+        )
+    return text

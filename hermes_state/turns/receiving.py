@@ -1,0 +1,146 @@
+"""Taking one frame of a gateway: what it changes, in one transaction.
+
+Invariant: whether a frame counts is judged again inside the transaction that it changes. An end of a turn that is not
+the active one is counted and changes nothing. When a session ends, its stop is done, its turn ends, and nobody waits
+for an answer any more.
+
+Not for: text, which is judged by a read and stored with its message. Taking a frame for granted because its connection
+is authenticated was rejected: a gateway that was left behind goes on talking about threads that have another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_state.turns import frames, history, interactions, settling, stops, threads
+from hermes_state.turns.frames import Admission, Frame, FrameKind
+from hermes_state.turns.records import (
+    Interaction,
+    Item,
+    Thread,
+    Turn,
+    active_turn,
+    find_thread,
+    find_turn,
+    need_thread,
+    told,
+)
+from hermes_state.turns.states import InteractionEvent, StopEvent
+
+if TYPE_CHECKING:
+    from hermes_state.engine import Transaction
+
+# Longest status text of an item; what a plugin sends at most, by the facts (1.14).
+MOST_STATUS_CHARACTERS = 2000
+# Questions in one request, and choices in one question.
+MOST_QUESTIONS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """What a frame did."""
+
+    admission: Admission  # why it did nothing, unless admitted
+    turn: Turn | None = None  # the turn that it was for, as it stands now
+    interaction: Interaction | None = None  # the question that it asks, or takes back
+    item: Item | None = None  # the item that it added
+
+
+def safe(sanitise: interactions.Sanitise, frame: Frame) -> dict[str, Any]:
+    """What of a frame's fields may be stored of an item or question. Call it before the transaction."""
+    fields = frame.fields
+    if frame.kind in frames.ITEMS:
+        if fields.get("item_type") == "status_text":
+            return {"text": told(fields.get("text", ""), MOST_STATUS_CHARACTERS)}
+        return sanitise(str(fields.get("item_type")), fields)
+    if frame.kind is FrameKind.APPROVAL:
+        return sanitise(str(fields.get("request_type")), fields.get("args"))
+    if frame.kind is FrameKind.USER_INPUT:
+        return {"questions": _questions(fields.get("questions"))}
+    return {}
+
+
+def _questions(given: object) -> list[dict[str, Any]]:
+    """Of each question its texts, and of each choice its texts: nothing else is shown, so nothing else is stored."""
+    if not isinstance(given, (list, tuple)):
+        return []
+    kept = []
+    for one in given[:MOST_QUESTIONS]:
+        if not isinstance(one, Mapping):
+            continue
+        question: dict[str, Any] = _texts(one, ("id", "header", "question", "text"))
+        options = one.get("options")
+        if isinstance(options, (list, tuple)):
+            question["options"] = [
+                _texts(option, ("label", "description")) for option in options[:MOST_QUESTIONS]
+                if isinstance(option, Mapping)
+            ]
+        if isinstance(one.get("multiple"), bool):
+            question["multiple"] = one["multiple"]
+        kept.append(question)
+    return kept
+
+
+def _texts(given: Mapping[Any, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: told(given[name], MOST_STATUS_CHARACTERS) for name in names if isinstance(given.get(name), str)}
+
+
+def take(tx: Transaction, frame: Frame, kept: Mapping[str, Any], *, boot_id: str | None, at: float) -> Received:
+    """Take a frame. `kept` is what `safe` left of it. Raises `InvalidInput` for a question without an id."""
+    thread, turn = find_thread(tx, frame.thread_id), active_turn(tx, frame.thread_id)
+    admission = frames.judge(thread, turn, frame)
+    if admission is not Admission.ADMITTED or thread is None:
+        if thread is not None and frame.kind in frames.ENDS and frame.instance_id == thread.instance_id:
+            threads.reject(tx, thread.thread_id)
+        return Received(admission=admission)
+    fields = frame.fields
+    if frame.kind is FrameKind.SESSION_EXITED:
+        return _exited(tx, thread, turn, frame, at=at)
+    if frame.kind is FrameKind.WITHDRAWN:
+        request_id = told(fields.get("request_id", ""), frames.MOST_CHARACTERS)
+        taken = interactions.withdraw(tx, thread, request_id, boot_id=boot_id, at=at)
+        return Received(admission=admission, turn=turn, interaction=taken)
+    assert turn is not None  # nothing else is admitted without one
+    event = frames.turn_event(frame)
+    if event is not None:
+        why = fields.get("error") or fields.get("reason")
+        settling.step(tx, thread, turn, event, at=at, error=None if why is None else str(why))
+        return Received(admission=admission, turn=find_turn(tx, turn.turn_id))
+    if frame.kind in frames.ITEMS:
+        item = history.add_item(tx, turn, str(fields["item_type"]), kept, at=at)
+        return Received(admission=admission, turn=find_turn(tx, turn.turn_id), item=item)
+    questions = kept.get("questions", ()) if frame.kind is FrameKind.USER_INPUT else ()
+    asked = interactions.ask(
+        tx, thread, request_id=told(fields.get("request_id") or "", frames.MOST_CHARACTERS), boot_id=boot_id,
+        turn_id=turn.turn_id,
+        kind="approval" if frame.kind is FrameKind.APPROVAL else "user_input",
+        request_type=told(fields.get("request_type") or frame.kind, frames.MOST_CHARACTERS),
+        args=kept if frame.kind is FrameKind.APPROVAL else {}, at=at,
+        detail=None if fields.get("detail") is None else str(fields["detail"]),
+        questions=questions, expires_at=_time(fields.get("expires_at")),
+    )
+    return Received(admission=admission, turn=turn, interaction=asked)
+
+
+def _time(given: object) -> float | None:
+    """A time that a gateway sent, None for what is none."""
+    known = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    return float(given) if known else None  # type: ignore[arg-type]
+
+
+def _exited(tx: Transaction, thread: Thread, turn: Turn | None, frame: Frame, *, at: float) -> Received:
+    why = str(frame.fields.get("error") or "its session ended")
+    for (stop_id,) in tx.rows(
+        "SELECT stop_id FROM stops WHERE thread_id = ? AND session_id = ? AND state = 'pending'",
+        (thread.thread_id, thread.session_id),
+    ):
+        stops.settle(tx, stop_id, StopEvent.EXITED, at=at, outcome="the session had ended")
+    event, moved = frames.turn_event(frame), frames.thread_event(frame)
+    assert event is not None and moved is not None  # the table has both for an exit
+    settling.end(tx, thread.thread_id, event, at=at, error=why)
+    threads.move(tx, need_thread(tx, thread.thread_id), moved, at=at, error=why)
+    interactions.end_of_turn(tx, thread.thread_id, None, InteractionEvent.TURN_ENDED, why, at=at)
+    return Received(admission=Admission.ADMITTED, turn=None if turn is None else find_turn(tx, turn.turn_id))

@@ -1,0 +1,87 @@
+"""The row that says how a thread stands with its gateway.
+
+Invariant: `running` is stored exactly together with the id of the active turn (the file checks it too), and only for a
+provider that knows ids of turns: for others the status stays as it is and the id stays null.
+
+Not for: which gateway serves a thread (its binding says so). A status that each caller writes was rejected: one of them
+wrote `running` without a turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_state.changes.records import record
+from hermes_state.errors import ThreadNotFound
+from hermes_state.turns.records import Thread, find_thread, need_thread, told
+from hermes_state.turns.states import ThreadEvent, ThreadStatus, to_event
+
+if TYPE_CHECKING:
+    from hermes_state.engine import Transaction
+
+# Longest text about an error that is kept; it is for people.
+MOST_CHARACTERS = 4096
+
+
+def open_thread(tx: Transaction, thread_id: str, *, turn_ids: bool = True) -> Thread:
+    """The state of a bound thread, made when it has none. `turn_ids`: whether its provider knows ids of turns.
+
+    Raises `ThreadNotFound` when it is not bound.
+    """
+    found = find_thread(tx, thread_id)
+    if found is not None:
+        return found
+    if tx.row("SELECT 1 FROM thread_bindings WHERE thread_id = ?", (thread_id,)) is None:
+        raise ThreadNotFound(
+            f"No gateway serves thread {thread_id!r} in {tx.path}.", hint="Bind it to an instance first.",
+            path=tx.path, thread_id=thread_id,
+        )
+    tx.execute("INSERT INTO thread_states (thread_id, turn_ids) VALUES (?, ?)", (thread_id, int(turn_ids)))
+    return need_thread(tx, thread_id)
+
+
+def move(
+    tx: Transaction, thread: Thread, event: ThreadEvent, *, at: float, turn_id: str | None = None,
+    error: str | None = None,
+) -> ThreadStatus | None:
+    """What becomes of the status of a thread; None when the event is rejected, and nothing changes.
+
+    `thread` is as read in this transaction; `turn_id` names the turn that runs, `error` why it crashed.
+    """
+    status = to_event(thread.status, event)
+    if status is None:
+        return None
+    active = None
+    if status is ThreadStatus.RUNNING:
+        active = turn_id or thread.active_turn_id
+        if not thread.turn_ids:
+            status = ThreadStatus.READY
+            active = None
+    why = told(error, MOST_CHARACTERS) if error is not None and status is ThreadStatus.ERROR else None
+    why = thread.error if status is thread.status and why is None else why
+    if (status, active, why) == (thread.status, thread.active_turn_id, thread.error):
+        return status
+    tx.execute(
+        "UPDATE thread_states SET status = ?, active_turn_id = ?, error = ? WHERE thread_id = ?",
+        (str(status), active, why, thread.thread_id),
+    )
+    record(tx, "thread_states", thread.thread_id, "update", at)
+    return status
+
+
+def adopt(tx: Transaction, thread: Thread, session_id: str, *, at: float) -> None:
+    """Take the session id that the gateway gave; the active turn goes on in it, a new history begins."""
+    if session_id == thread.session_id:
+        return
+    tx.execute("UPDATE thread_bindings SET session_id = ? WHERE thread_id = ?", (session_id, thread.thread_id))
+    tx.execute(
+        "UPDATE turns SET session_id = ? WHERE thread_id = ? AND state IN ('starting', 'running')",
+        (session_id, thread.thread_id),
+    )
+    tx.execute("UPDATE thread_states SET history_rows = 0 WHERE thread_id = ?", (thread.thread_id,))
+    record(tx, "thread_bindings", thread.thread_id, "update", at)
+
+
+def reject(tx: Transaction, thread_id: str) -> None:
+    """Count an end of a turn that was not the active one."""
+    tx.execute("UPDATE thread_states SET rejected = rejected + 1 WHERE thread_id = ?", (thread_id,))

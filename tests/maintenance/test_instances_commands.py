@@ -1,0 +1,120 @@
+"""`hermes instances`: what each verb changes, shows and refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_state.clock import FakeClock
+from hermes_state.instances import State
+from hermes_state.store import open_store
+from tests.support.cli import RunCli
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(name="db")
+def store_path(tmp_path: Path, fake_clock: FakeClock) -> Iterator[Path]:
+    path = tmp_path / "state.db"
+    with open_store(path=path) as store:
+        minted = store.instances.enroll("laptop", nickname="My laptop", actor="operator")
+        store.instances.redeem(minted.token, actor="plugin")
+        store.instances.bind("thread", "laptop", "session")
+    yield path
+
+
+def test_the_life_of_an_instance_on_the_command_line(db: Path, run_cli: RunCli, fake_clock: FakeClock) -> None:
+    def run(*words: str) -> Any:
+        ran = run_cli("instances", *words, "--db", db, "--json")
+        assert ran.exit_code == 0, ran.stderr
+        return ran.json
+
+    def states() -> dict[str, str]:
+        with open_store(path=db) as store:
+            return {one.instance_id: str(one.state) for one in store.instances.page()}
+
+    assert run("add", "desk", "--nickname", "Desk", "--dry-run")["instance"] is None
+    assert states() == {"laptop": "enrolled"}
+    minted = run("enroll", "desk", "--url", "wss://desk/", "--nickname", "Desk")
+    assert (minted["added"], minted["ends_credential"], len(minted["token"])) == (True, False, 43)
+    with open_store(path=db) as store:
+        credential = store.instances.redeem(minted["token"], actor="plugin").credential
+    assert states() == {"laptop": "enrolled", "desk": "enrolled"}
+    assert run("rename", "desk", "Table")["instance"]["nickname"] == "Table"
+    refused = run_cli("instances", "remove", "desk", "--reason", "old", "--db", db, "--json", "--yes")
+    assert (refused.exit_code, refused.json_error["error"]["code"]) == (1, "instance_not_revoked")
+    asked = run_cli("instances", "revoke", "desk", "--reason", "old", "--db", db)
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert "there is no terminal to ask on" in asked.stderr
+    assert run("revoke", "desk", "--reason", "old", "--yes")["already_done"] == []
+    shown = run("show", "desk")
+    assert (shown["state"], shown["state_reason"], shown["credential_issued_at"]) == ("revoked", "old", None)
+    assert shown["state_actor"].startswith("hermes-state instances revoke, PID ")
+    removed = run("remove", "desk", "--reason", "old", "--yes")
+    assert [one["instance_id"] for one in removed["tombstones"]] == ["desk"]
+    assert states() == {"laptop": "enrolled"}
+    assert run("list", "--state", "removed")["instances"][0]["instance_id"] == "desk"
+    assert run("tombstones")["tombstones"][0]["references"] == 0
+    fake_clock.advance(91 * 86_400)
+    assert run("gc", "--dry-run")["instance_ids"] == ["desk"]
+    assert run("gc") == {"dry_run": False, "path": str(db), "instance_ids": ["desk"], "tokens": 1, "more": False}
+    assert credential not in db.read_bytes().decode("latin-1")
+
+
+def test_a_credential_that_works_is_not_ended_without_asking(db: Path, run_cli: RunCli) -> None:
+    planned = run_cli("instances", "enroll", "laptop", "--db", db, "--dry-run", "--json").json
+    assert (planned["ends_credential"], planned["token"]) == (True, None)
+    refused = run_cli("instances", "enroll", "laptop", "--db", db)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "Its credential ends now: a plugin that is connected with it is sent away." in refused.stderr
+    done = run_cli("instances", "enroll", "laptop", "--db", db, "--yes", "--minutes", "5")
+    assert done.exit_code == 0
+    token = done.stdout.strip()
+    assert done.stderr.endswith("\nGood until 2027-01-15T08:05:00.000Z, once. It is not shown again.\n")
+    with open_store(path=db) as store:
+        assert store.instances.redeem(token, actor="plugin").instance.state is State.ENROLLED
+
+
+def test_people_see_who_and_since_when(db: Path, run_cli: RunCli) -> None:
+    listed = run_cli("instances", "list", "--db", db).stdout
+    assert listed.startswith("laptop  'My laptop'  enrolled since ")
+    assert listed.rstrip().endswith("by plugin")
+    shown = run_cli("instances", "show", "laptop", "--db", db).stdout
+    assert "thread thread in session session" in shown
+    taken = run_cli("instances", "add", "other", "--nickname", " MY LAPTOP ", "--db", db, "--json")
+    assert taken.json_error["error"]["message"] == (
+        f"The nickname 'MY LAPTOP' is taken in {db} by instance 'laptop' ('My laptop', enrolled since"
+        " 2027-01-15T08:00:00Z by plugin)."
+    )
+
+
+def test_an_instance_that_threads_are_bound_to_stays_out(db: Path, run_cli: RunCli) -> None:
+    run_cli("instances", "revoke", "laptop", "--reason", "sold", "--yes", "--db", db)
+    planned = run_cli("instances", "remove", "laptop", "--reason", "sold", "--dry-run", "--db", db).stdout
+    assert planned.rstrip().endswith(", 1 thread bound")
+    told = run_cli("instances", "remove", "laptop", "--reason", "sold", "--yes", "--days", "0", "--db", db).stdout
+    assert told == "laptop is removed; its id stays out, see `instances tombstones`.\n"
+    assert run_cli("instances", "gc", "--db", db).stdout.startswith("0 ids free again")
+    assert "and while 1 thread is bound to it" in run_cli("instances", "tombstones", "--db", db).stdout
+    again = run_cli("instances", "enroll", "laptop", "--nickname", "x", "--db", db, "--json")
+    assert (again.exit_code, again.json_error["error"]["code"]) == (1, "instance_removed")
+
+
+def test_files_of_an_older_server_are_brought_in(db: Path, run_cli: RunCli, tmp_path: Path) -> None:
+    folder = tmp_path / "older"
+    folder.mkdir()
+    (folder / "hermes-gateway-metadata-YQ.bin").write_text(json.dumps({"nickname": "A", "revoked": True}))
+    (folder / "hermes-gateway-metadata-Yg.bin").write_text("no")
+    for extra, dry_run in (["--dry-run"], True), ([], False):
+        ran = run_cli("instances", "add", "--from", folder, *extra, "--db", db, "--json")
+        assert ran.exit_code == 3
+        assert ran.json == {
+            "dry_run": dry_run, "path": str(db), "instance": None, "present": [],
+            "added": [{"instance_id": "a", "state": "revoked"}],
+            "problems": [{"name": "hermes-gateway-metadata-Yg.bin", "why": "is not JSON"}],
+        }
+    assert run_cli("instances", "add", "x", "--from", folder, "--db", db).exit_code == 2

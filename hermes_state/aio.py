@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hermes_state.compaction.outcomes import Outcome
     from hermes_state.engine.store import Durability
     from hermes_state.engine.transaction import Transaction
+    from hermes_state.gateway.awaited import AsyncServer
+    from hermes_state.instances.protocol import VersionRange
     from hermes_state.store import Store
 
 THREADS = 5  # one for the writer and one for each pooled reader
@@ -44,6 +46,9 @@ class AsyncStore:
         self.changes = AsyncChanges(self, "changes")
         self.leases = AsyncLeases(self, "leases")
         self.compaction = AsyncCompaction(self, "compaction")
+        self.instances = AsyncGroup(self, "instances")
+        self.turns = AsyncGroup(self, "turns")
+        self.gateway = AsyncGateway(self, "gateway")
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
@@ -160,6 +165,16 @@ class AsyncCompaction(AsyncGroup):
     async def compact(self, session_id: str, **options: Any) -> Outcome:
         """As `Compaction.compact`; cancelling it leaves the view as it was."""
         return await self._aio._store.compaction.acompact(session_id, threads=self._aio, **options)
+
+
+class AsyncGateway(AsyncGroup):
+    """`gateway`, whose server has asynchronous handlers."""
+
+    async def serve(self, *, versions: VersionRange) -> AsyncServer:
+        """As `Gateway.serve`: `async with await store.aio.gateway.serve(versions=...) as server`."""
+        from hermes_state.gateway.awaited import AsyncServer
+
+        return AsyncServer(self._aio, await self._aio.run(lambda: self._aio._store.gateway.serve(versions=versions)))
 
 
 class AsyncObject:

@@ -10,6 +10,7 @@ rejected: nobody finds anything in it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hermes_state.conversation.usage import Usage
     from hermes_state.engine.core import Core
     from hermes_state.engine.store import Durability
+    from hermes_state.gateway import Gateway
     from hermes_state.instances import Instances
     from hermes_state.leases import Leases
     from hermes_state.outbox import Outbox
@@ -178,9 +180,10 @@ class Store:
     @functools.cached_property
     def instances(self) -> Instances:
         """Gateway instances: add, enroll, name, revoke, remove; which threads they serve."""
+        from hermes_state.gateway.ending import ended
         from hermes_state.instances import Instances
 
-        return Instances(self.core)
+        return Instances(self.core, ended=ended)
 
     @functools.cached_property
     def turns(self) -> Turns:
@@ -189,6 +192,13 @@ class Store:
         from hermes_state.turns.turns import Turns
 
         return Turns(self.core, sanitise=sanitised)
+
+    @functools.cached_property
+    def gateway(self) -> Gateway:
+        """A gateway server on this store: who is connected, what they are owed, who has the store."""
+        from hermes_state.gateway import Gateway
+
+        return Gateway(self.core)
 
     @functools.cached_property
     def aio(self) -> AsyncStore:
@@ -213,15 +223,16 @@ class Store:
             changes.stop()  # an endless wait would keep the threads of aio from ending
         if aio is not None:
             aio.shut_down()
-        search = self.__dict__.get("search")
         try:
-            if search is not None:
-                search.close()
+            with contextlib.ExitStack() as ends:
+                for name in ("search", "gateway"):  # the servers first: they write
+                    if name in self.__dict__:
+                        ends.callback(self.__dict__[name].close)
         finally:
             # Others in the process may go on using the core: a group that somebody kept must not.
             for name in (
                 "sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases", "compaction",
-                "outbox", "turns", "instances",
+                "outbox", "turns", "instances", "gateway",
             ):
                 if name in self.__dict__:
                     self.__dict__[name]._core = _Closed(self.path)

@@ -165,6 +165,26 @@ def read_batch(reader: Reader, position: Position, *, limit: int = 500) -> Batch
     )
 
 
+def keys_since(
+    reader: ReadStore, position: Position, table_name: str, *, most: int = 1000
+) -> tuple[frozenset[str] | None, Position]:
+    """The keys of one table that changed after `position`, and the position to go on from; messages are not read.
+
+    None instead of keys when they cannot be told (a gap), or are more than `most`: look at everything anew.
+    """
+    with reader.snapshot():
+        now = position_of(reader)
+        floor = reader.rows("SELECT change_floor FROM store")[0][0]
+        same = (position.store_id, position.incarnation) == (now.store_id, now.incarnation)
+        if not same or not floor <= position.change_id <= now.change_id:
+            return None, now
+        rows = reader.rows(
+            "SELECT key FROM changes WHERE id > ? AND table_name = ? LIMIT ?",
+            (position.change_id, table_name, most + 1),
+        )
+    return (None if len(rows) > most else frozenset(key for (key,) in rows)), now
+
+
 def moved(reader: Reader, position: Position) -> bool:
     """Whether `since` has anything to say: a change, or a gap."""
     return position_of(reader) != position

@@ -32,7 +32,7 @@ class Link(Guarded):
             self._ready_to_read()
             try:
                 return self._run(sql, params).fetchall()
-            except (apsw.Error, UnicodeDecodeError) as error:
+            except (apsw.Error, UnicodeError) as error:
                 raise named(error, self.path, "reading", self._connection, self._read_timeout) from error
             except BaseException:
                 self._drop_statement()  # interrupted before its last row, it would keep a read transaction open

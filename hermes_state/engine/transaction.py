@@ -42,7 +42,7 @@ class Transaction:
         before = connection.total_changes()
         try:
             self._run(sql, params).fetchall()
-        except (apsw.Error, UnicodeDecodeError) as error:
+        except (apsw.Error, UnicodeError) as error:
             raise named(error, self.path, "writing", connection) from error
         return connection.changes() if connection.total_changes() != before else 0
 
@@ -52,7 +52,7 @@ class Transaction:
             self._check()
         try:
             self._connection.executemany(sql, many).fetchall()
-        except (apsw.Error, UnicodeDecodeError) as error:
+        except (apsw.Error, UnicodeError) as error:
             raise named(error, self.path, "writing", self._connection) from error
 
     def last_insert_rowid(self) -> int:
@@ -67,7 +67,7 @@ class Transaction:
             self._check()
         try:
             return self._run(sql, params).fetchall()
-        except (apsw.Error, UnicodeDecodeError) as error:
+        except (apsw.Error, UnicodeError) as error:
             raise named(error, self.path, "reading", self._connection) from error
 
     def row(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:

@@ -222,7 +222,7 @@ def _os_error(number: int) -> str:
 
 
 def named(
-    error: apsw.Error | UnicodeDecodeError, path: Path, doing: str, connection: apsw.Connection | None = None,
+    error: apsw.Error | UnicodeError, path: Path, doing: str, connection: apsw.Connection | None = None,
     on_busy: Callable[[apsw.Error], errors.StateError] | None = None,
 ) -> errors.StateError:
     """The error of this project for what a statement raised. To be called at once: SQLite keeps one system errno.
@@ -235,6 +235,11 @@ def named(
             f"{path} holds text that is not UTF-8 where it must be: {doing} failed at byte {error.start} of "
             f"{error.object[:40]!r}.",
             hint=_DOCTOR.format(path=shell_word(path)), path=path, search_index=False,
+        )
+    if isinstance(error, UnicodeError):
+        return errors.InvalidInput(
+            f"A text with half a character (a lone surrogate) cannot be in {path}: {doing} failed.",
+            hint="Decode what comes from outside with errors='replace'.", argument="text",
         )
     if on_busy is not None and isinstance(error, apsw.BusyError):
         return on_busy(error)
@@ -255,5 +260,5 @@ def translated(
     """Turn any APSW error inside the block into one of this project, the cause kept; see `named`."""
     try:
         yield
-    except (apsw.Error, UnicodeDecodeError) as error:
+    except (apsw.Error, UnicodeError) as error:
         raise named(error, path, doing, connection, on_busy) from error

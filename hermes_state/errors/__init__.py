@@ -41,6 +41,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── TooOld                the key was made before what is still remembered
     ├── StaleGeneration       a connection of a gateway instance that was replaced
     ├── ServerReplaced        another gateway server was started on the store
+    ├── NotConnected          the gateway that serves a thread is not connected here
     ├── Unanswered            a request to a gateway instance got no answer
     │   └── RequestTimedOut, RequestAbandoned, ConnectionLost
     ├── LeaseHeld             another owner has the lease
@@ -91,6 +92,7 @@ from hermes_state.errors.connections import (
     ConnectionLost,
     CursorVersionRefused,
     FrameRefused,
+    NotConnected,
     RequestAbandoned,
     RequestTimedOut,
     ServerReplaced,
@@ -221,6 +223,7 @@ __all__ = [
     "MigrationFailed",
     "NicknameConflict",
     "NotAStore",
+    "NotConnected",
     "NotFound",
     "NotSaved",
     "PragmaRefused",
@@ -262,10 +265,10 @@ __all__ = [
     "TurnNotActive",
     "Unanswered",
     "UnsafeProcess",
-    "ViewMoved",
     "Unsupported",
     "UnsupportedMessage",
     "VersionIncompatible",
+    "ViewMoved",
     "WriteLockLost",
     "WrongPassphrase",
 ]

@@ -46,6 +46,12 @@ class ServerReplaced(StateError):
     code = "server_replaced"
 
 
+class NotConnected(StateError):
+    """The gateway that serves a thread is not connected to this server. Facts: `path`, `instance_id`, `thread_id`."""
+
+    code = "not_connected"
+
+
 class Unanswered(StateError):
     """A request got no answer. Its effect is not known. Facts: `request_id`, `owner`, `method`."""
 

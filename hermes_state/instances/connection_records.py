@@ -17,6 +17,7 @@ from hermes_state.instances.protocol import VersionRange
 
 Plan = TypeVar("Plan")
 MOST_CHARACTERS = 512
+MOST_CAPABILITIES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +102,21 @@ def refuse_odd(hello: Hello) -> None:
         "hermes_version": hello.hermes_version, "model": "" if hello.model is None else hello.model,
     }
     for name, value in texts.items():
-        wrong = not isinstance(value, str) or len(value) > MOST_CHARACTERS or "\0" in value
+        wrong = not _fine(value)
         if wrong or (not value and name in ("instance_id", "boot_id")):
             raise InvalidInput(
                 f"{name} of a hello is a text of at most {MOST_CHARACTERS} characters without NUL"
                 f"{', not empty' if name in ('instance_id', 'boot_id') else ''}.",
                 argument=name,
             )
+    if len(hello.capabilities) > MOST_CAPABILITIES or not all(map(_fine, hello.capabilities)):
+        raise InvalidInput(
+            f"capabilities of a hello are at most {MOST_CAPABILITIES} texts of at most {MOST_CHARACTERS} characters.",
+            argument="capabilities",
+        )
+
+
+def _fine(value: object) -> bool:
+    if not isinstance(value, str) or len(value) > MOST_CHARACTERS or "\0" in value:
+        return False
+    return value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value)

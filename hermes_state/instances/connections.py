@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from hermes_state.errors import ServerReplaced, StaleGeneration, VersionIncompatible
+from hermes_state.errors import InvalidInput, ServerReplaced, StaleGeneration, VersionIncompatible
 from hermes_state.instances import remembered
 from hermes_state.instances.connection_records import (
     Accepted,
@@ -38,6 +38,7 @@ from hermes_state.instances.protocol import VersionRange, negotiate
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
     from hermes_state.engine.core import Core
+    from hermes_state.owners import OwnerIdentity
 
 PlanOut = TypeVar("PlanOut", covariant=True)
 
@@ -60,12 +61,13 @@ class Connections(Generic[Plan]):
     def __init__(
         self, core: Core, *, versions: VersionRange, authenticate: Authenticate, plan: PlanRecovery[Plan],
         apply: Callable[[Transaction, Plan], object], changes_nothing: Callable[[Plan], bool],
+        owner: OwnerIdentity | None = None, started: Callable[[Transaction, int], object] | None = None,
     ) -> None:
         """Start a server: raises the epoch, at `power`. Servers that were started before accept nothing from then on.
 
         `plan` says what a new connection has to recover. `apply` stores it, idempotently; `changes_nothing`
-        says of a plan that there is nothing to store, so that such a connect commits nothing. Raises what a write
-        raises.
+        says of a plan that there is nothing to store, so that such a connect commits nothing. `owner` is the process
+        that serves; `started(tx, epoch)` takes part in the transaction. Raises what a write raises.
         """
         self._core = core
         self._versions = versions
@@ -78,7 +80,14 @@ class Connections(Generic[Plan]):
         self._number = 0
         self._connecting: dict[str, int] = {}
         self._turns: dict[str, tuple[threading.Lock, int]] = {}
-        self.epoch = core.write(raise_epoch, durability="power")
+
+        def start(tx: Transaction) -> int:
+            epoch = raise_epoch(tx, owner=owner, clock=core.clock)
+            if started is not None:
+                started(tx, epoch)
+            return epoch
+
+        self.epoch = core.write(start, durability="power")
 
     # --- a new connection ------------------------------------------------------------------------------------
 
@@ -93,7 +102,7 @@ class Connections(Generic[Plan]):
         name = hello.instance_id
         with self._one_at_a_time(name):
             with self._core.reader() as reader:
-                self._refuse_replaced(reader)
+                self.refuse_replaced(reader)
                 self._authenticate(reader, name, hello.credential)
             # Readers are few, and what follows may wait for the write lock: it has none.
             with self._shown_as_connecting(name):
@@ -109,7 +118,7 @@ class Connections(Generic[Plan]):
         """
         refuse_odd(hello)
         with self._core.reader() as reader:
-            self._refuse_replaced(reader)
+            self.refuse_replaced(reader)
             self._authenticate(reader, hello.instance_id, hello.credential)
         version = negotiate(self._versions, hello.versions, instance_id=hello.instance_id)
         return DeliveryAccepted(instance_id=hello.instance_id, protocol_version=version)
@@ -140,7 +149,7 @@ class Connections(Generic[Plan]):
                     return plan, False
 
         def work(tx: Transaction) -> Plan:
-            self._refuse_replaced(tx)
+            self.refuse_replaced(tx)
             if remember:
                 remembered.write(
                     tx, hello.instance_id, protocol_version=version, boot_id=hello.boot_id, at=self._core.clock.now()
@@ -163,7 +172,8 @@ class Connections(Generic[Plan]):
             )
             return connection, self._change_locked(hello.instance_id, LinkEvent.ACCEPT, connection=connection)
 
-    def _refuse_replaced(self, reader: Reader) -> None:
+    def refuse_replaced(self, reader: Reader) -> None:
+        """Raise `ServerReplaced` when another server was started since; first thing in what this one writes."""
         current = current_epoch(reader)
         if current != self.epoch:
             raise ServerReplaced(
@@ -176,7 +186,12 @@ class Connections(Generic[Plan]):
     # --- what happens to one later ---------------------------------------------------------------------------
 
     def record_session_count(self, instance_id: str, generation: Generation, count: int) -> bool:
-        """How many sessions a connection says that it has. False, and nothing changed, for an earlier connection."""
+        """How many sessions a connection says that it has. False, and nothing changed, for an earlier connection.
+
+        Raises `InvalidInput`.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
+            raise InvalidInput(f"A connection has 0 or more sessions, not {count!r:.40}.", argument="count")
         with self._lock:
             connection = self._present(instance_id, generation)
             if connection is None:

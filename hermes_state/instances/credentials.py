@@ -30,8 +30,10 @@ _NOBODY = bytes(32)
 
 
 def new_secret() -> str:
-    """32 random bytes as base64url, 43 characters."""
-    return secrets.token_urlsafe(SECRET_BYTES)
+    """32 random bytes as base64url, 43 characters; none begins with a dash, which programs take for an option."""
+    while (made := secrets.token_urlsafe(SECRET_BYTES)).startswith("-"):
+        continue
+    return made
 
 
 def digest(reader: Reader, purpose: Literal["token", "credential"], secret: Any, *, of: str = "") -> bytes | None:
@@ -68,6 +70,12 @@ def keep(tx: Transaction, instance_id: str, credential: str, *, at: float) -> No
 def drop(tx: Transaction, instance_id: str) -> bool:
     """End the credential of an instance; False when it had none."""
     return bool(tx.execute("DELETE FROM gateway_credentials WHERE instance_id = ?", (instance_id,)))
+
+
+def is_of(reader: Reader, instance_id: str, kept: bytes) -> bool:
+    """Whether this digest is of the credential that the instance has now; for who was let in with it before."""
+    row = reader.row("SELECT credential_digest FROM gateway_credentials WHERE instance_id = ?", (instance_id,))
+    return row is not None and hmac.compare_digest(bytes(row[0]), kept)
 
 
 def authenticate(reader: Reader, instance_id: str, credential: str) -> Instance:

@@ -21,6 +21,7 @@ from hermes_state.errors import EnrollmentExpired, InvalidInput
 from hermes_state.instances import credentials, failures, registry
 from hermes_state.instances.records import Enrollment, Issued, Swept
 from hermes_state.instances.states import Event, TokenEvent, TokenState, expired, token_to_event
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -128,5 +129,6 @@ def _expired(reader: Reader) -> EnrollmentExpired:
     return EnrollmentExpired(
         f"The enrollment token opens nothing in {reader.path}: it was used or replaced, its time is over, or"
         " it is none.",
-        hint="Mint another one with `hermes instances enroll`.", path=reader.path,
+        hint=f"Mint another one with `hermes-state instances enroll ID --db {shell_word(reader.path)}`.",
+        path=reader.path,
     )

@@ -13,13 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_state.clock import SYSTEM, Clock
 from hermes_state.errors import InvalidInput
 from hermes_state.leases import rows as lease_rows
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
+    from hermes_state.owners import OwnerIdentity
 
-# The lease whose fence is the epoch. A program that wants at most one server acquires it; its fence is the epoch then.
+# The lease whose fence is the epoch, and whose owner is the process of the server. It runs out as it is written: it
+# says who serves, and keeps nobody from starting another one.
 SERVER_LEASE = "gateway server"
 
 
@@ -45,14 +48,35 @@ def parse(text: str) -> Generation:
     return Generation(int(epoch), int(number))
 
 
-def raise_epoch(tx: Transaction) -> int:
-    """One start of the server more; gives its epoch. Every server of an earlier epoch is refused from then on."""
+def raise_epoch(tx: Transaction, *, owner: OwnerIdentity | None = None, clock: Clock = SYSTEM) -> int:
+    """One start of the server more; gives its epoch. Every server of an earlier epoch is refused from then on.
+
+    `owner` is the process that serves, for whoever asks; None leaves it unsaid.
+    """
+    now, domain = clock.boottime(), clock.domain()
     tx.execute(
-        "INSERT INTO leases (name, fence) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET fence = fence + 1,"
-        " owner = NULL, expires_boottime = NULL",
-        (SERVER_LEASE,),
+        "INSERT INTO leases (name, fence, owner, boot_id, time_namespace, acquired_boottime, expires_boottime,"
+        " term_seconds, acquired_at) VALUES (?1, 1, ?2, ?3, ?4, ?5, CASE WHEN ?2 IS NOT NULL THEN ?5 END, 0.0, ?6)"
+        " ON CONFLICT (name) DO UPDATE SET fence = fence + 1, renewals = 0, owner = excluded.owner,"
+        " boot_id = excluded.boot_id, time_namespace = excluded.time_namespace,"
+        " acquired_boottime = excluded.acquired_boottime, expires_boottime = excluded.expires_boottime,"
+        " term_seconds = excluded.term_seconds, acquired_at = excluded.acquired_at",
+        (
+            SERVER_LEASE, None if owner is None else owner.to_json(), domain.boot_id, domain.time_namespace, now,
+            clock.now(),
+        ),
     )
     return current_epoch(tx)
+
+
+def let_go(tx: Transaction, epoch: int) -> bool:
+    """The server of this epoch ended: nobody serves now. False, and nothing changed, when another one was started."""
+    return bool(
+        tx.execute(
+            "UPDATE leases SET owner = NULL, expires_boottime = NULL WHERE name = ? AND fence = ?",
+            (SERVER_LEASE, epoch),
+        )
+    )
 
 
 def current_epoch(reader: Reader) -> int:

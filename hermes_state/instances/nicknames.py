@@ -1,6 +1,7 @@
 """Nicknames of instances, how they are compared, and the other words that people give.
 
-Invariant: two nicknames are the same when their keys are: trimmed, NFKC, casefolded. A key is its own key.
+Invariant: two nicknames are the same when their keys are: trimmed, NFKC, casefolded, without what is not seen (such as
+a zero-width joiner). A key is its own key. What turns the direction of text is in no name: it would show another one.
 
 Not for: whether one is taken, which the unique index decides (see `registry`). Comparing as people see them (look-alike
 letters) was rejected: it would refuse names that are different.
@@ -19,13 +20,29 @@ LONGEST_NICKNAME = 64
 LONGEST_URL = 2048
 LONGEST_ID = 256
 SCHEMES = ("http", "https", "ws", "wss")
+# Not seen, as Unicode's own folding for identifiers (NFKC_Casefold) leaves them out: format characters (Cf) and these.
+_UNSEEN = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
+    + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
+)
+# Marks, embeddings, overrides and isolates of direction.
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def nickname_key(nickname: str) -> str:
     """How a nickname is compared."""
-    text = unicodedata.normalize("NFKC", nickname.strip())
-    # Casefolding may leave what NFKC writes otherwise, and NFKC may make spaces of what was none.
-    return unicodedata.normalize("NFKC", text.casefold()).strip()
+    text = nickname
+    # Each step may leave what an earlier one writes otherwise. The third round changes no character of Unicode 14.
+    for _round in range(3):
+        folded = _seen(unicodedata.normalize("NFKC", text)).casefold()
+        text = unicodedata.normalize("NFKC", folded).strip()
+    return text
+
+
+def _seen(text: str) -> str:
+    return text if text.isascii() else "".join(
+        one for one in text if one not in _UNSEEN and unicodedata.category(one) != "Cf"
+    )
 
 
 def nickname(value: Any) -> tuple[str, str]:
@@ -43,9 +60,9 @@ def nickname(value: Any) -> tuple[str, str]:
 def instance_id(value: Any) -> str:
     """A new instance's id as a caller gives it. Raises `InvalidInput`."""
     if not isinstance(value, str) or not value or value != value.strip() or len(value) > LONGEST_ID \
-            or not _printable(value):
+            or not _printable(value) or _seen(value) != value:
         raise InvalidInput(
-            f"The id of an instance has 1 to {LONGEST_ID} printable characters and no space around it;"
+            f"The id of an instance has 1 to {LONGEST_ID} characters that are seen, and no space around it;"
             f" {value!r:.80} cannot be one.",
             argument="instance_id",
         )
@@ -81,7 +98,9 @@ def words(name: str, value: Any, *, empty: bool = False) -> str:
 
 
 def _printable(text: str) -> bool:
-    return _encodes(text) and not any(unicodedata.category(one) in ("Cc", "Zl", "Zp") for one in text)
+    return _encodes(text) and not any(
+        unicodedata.category(one) in ("Cc", "Zl", "Zp") or one in _TURNING for one in text
+    )
 
 
 def _encodes(text: str) -> bool:

@@ -28,6 +28,7 @@ from hermes_state.errors import (
 from hermes_state.instances import nicknames, remembered
 from hermes_state.instances.records import COLUMNS, Changed, Instance, instance
 from hermes_state.instances.states import Event, Gone, Refusal, State, to_event
+from hermes_state.shell_words import shell_word
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -49,7 +50,8 @@ def get(reader: Reader, instance_id: str) -> Instance:
     found = find(reader, instance_id)
     if found is None:
         raise InstanceNotFound(
-            f"There is no instance {instance_id!r} in {reader.path}.", hint="`hermes instances list` shows them.",
+            f"There is no instance {instance_id!r} in {reader.path}.",
+            hint=f"`hermes-state instances list --db {shell_word(reader.path)}` shows them.",
             path=reader.path, instance_id=instance_id,
         )
     return found
@@ -203,7 +205,9 @@ def refuse_entombed(reader: Reader, instance_id: str) -> None:
     if found is not None:
         told = tombstones.entombed(found, reader)
         raise InstanceRemoved(
-            told.message, hint="Use another id; `hermes instances tombstones` shows what keeps this one.",
+            told.message,
+            hint=f"Use another id; `hermes-state instances tombstones --db {shell_word(reader.path)}` shows what keeps"
+            " this one.",
             **told.facts, instance_id=instance_id,
         )
 
@@ -237,6 +241,7 @@ def _refuse(reader: Reader, found: Instance, refusal: Refusal, event: Event) -> 
         )
     raise InstanceNotRevoked(
         f"{name} is {stands(found)}: only a revoked one can be removed.",
-        hint=f"Run `hermes-state instances revoke {found.instance_id} --db {reader.path}` first.",
+        hint=f"Run `hermes-state instances revoke {shell_word(found.instance_id)} --reason WHY --db"
+        f" {shell_word(reader.path)}` first.",
         state=str(found.state), **facts,
     )

@@ -31,6 +31,7 @@ class Verdict:
 
     dead: bool  # True only with proof
     because: str  # the proof, or what is missing for one; completes "the owner is (not proven) dead: ..."
+    runs: bool = False  # True only with proof, too; neither: nothing is proven
 
 
 def provably_dead(
@@ -42,20 +43,20 @@ def provably_dead(
         # Not even opened: where flock is made of POSIX locks, closing the descriptor would give ours up.
         return _alive("it is this process")
     if not owner.boot_id or owner.boot_id != here.boot_id:
-        return _alive("it ran under another boot of this or another machine")
+        return _unproven("it ran under another boot of this or another machine")
     free = _is_free(lock_file(home, owner.nonce))
     if free:
         return Verdict(dead=True, because="nobody holds its lock file")
     if not owner.pid_namespace or owner.pid_namespace != pid_namespace(proc_root):
-        return _alive("it holds its lock file" if free is False else "it ran in another pid namespace")
+        return _alive("it holds its lock file") if free is False else _unproven("it ran in another pid namespace")
     ticks = start_ticks(proc_root, owner.pid)
     if ticks is None:
         if _exists(owner.pid):
-            return _alive(f"pid {owner.pid} exists and the process table hides it")
+            return _unproven(f"pid {owner.pid} exists and the process table hides it")
         return Verdict(dead=True, because=f"pid {owner.pid} is gone")
     # The kernel shifts start ticks by the time namespace of whoever reads them.
     if not here.time_namespace or owner.time_namespace != here.time_namespace:
-        return _alive(f"pid {owner.pid} exists, and its start was noted in another time namespace")
+        return _unproven(f"pid {owner.pid} exists, and its start was noted in another time namespace")
     if owner.start_ticks and ticks != owner.start_ticks:
         return Verdict(dead=True, because=f"pid {owner.pid} belongs to a process that started at another time")
     return _alive(f"pid {owner.pid} runs since the same time")
@@ -77,6 +78,10 @@ def sweep(home: Path | str, *, clock: Clock = SYSTEM, limit: int = 64) -> int:
 
 
 def _alive(because: str) -> Verdict:
+    return Verdict(dead=False, because=because, runs=True)
+
+
+def _unproven(because: str) -> Verdict:
     return Verdict(dead=False, because=because)
 
 

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hermes_state.turns import interactions
 from hermes_state.turns.records import TURN_COLUMNS, Item, Turn, turn_of
 
 if TYPE_CHECKING:
@@ -49,11 +50,7 @@ def trim(tx: Transaction, thread_id: str) -> int:
     )
     if row is None:
         return 0
-    tx.execute(
-        "DELETE FROM interactions WHERE thread_id = ?1 AND state <> 'open' AND turn_id IN (SELECT turn_id FROM turns"
-        " WHERE thread_id = ?1 AND settled_at IS NOT NULL AND no <= ?2)",
-        (thread_id, row[0]),
-    )
+    interactions.forget_turns(tx, thread_id, row[0])
     return tx.execute(
         "DELETE FROM turns WHERE thread_id = ? AND settled_at IS NOT NULL AND no <= ?", (thread_id, row[0])
     )

@@ -167,6 +167,15 @@ def sent(tx: Transaction, number: int, *, at: float) -> None:
     )
 
 
+def forget_turns(tx: Transaction, thread_id: str, newest: int) -> int:
+    """Part of forgetting the settled turns of a thread up to number `newest`: their questions go with them."""
+    return tx.execute(
+        "DELETE FROM interactions WHERE thread_id = ?1 AND state <> 'open' AND turn_id IN (SELECT turn_id FROM turns"
+        " WHERE thread_id = ?1 AND settled_at IS NOT NULL AND no <= ?2)",
+        (thread_id, newest),
+    )
+
+
 def suppress(tx: Transaction, dedupe_id: str, why: str, *, at: float) -> bool:
     """Take an obligation back that nobody is sending; False when there is none such."""
     owed = read_by_dedupe_id(tx, dedupe_id)

@@ -123,7 +123,8 @@ def admit(
         raise InvalidInput(
             f"{kind!r} has no durable record.", hint=f"Only {', '.join(sorted(DURABLE))} have one.", argument="kind"
         )
-    if not (operation_id and instance_id) or max(map(len, (operation_id, instance_id, thread_id))) > 512:
+    ids = (operation_id, instance_id, thread_id)
+    if not all(isinstance(one, str) and len(one) <= 512 for one in ids) or not (operation_id and instance_id):
         raise InvalidInput(
             "An operation has an id, an instance and a thread of at most 512 characters.", argument="operation_id"
         )
@@ -179,6 +180,17 @@ def give_up_overdue(tx: Transaction, *, at: float) -> int:
 def give_up_earlier(tx: Transaction, epoch: int, *, at: float) -> int:
     """At the start of a server: what earlier ones admitted, nobody waits for any more; gives how many that are."""
     return _give_up(tx, "epoch < ?", (epoch,), "the server that asked was restarted", at=at)
+
+
+def give_up_instance(tx: Transaction, instance_id: str, why: str, *, at: float) -> int:
+    """Its instance was revoked or removed: nobody will answer; gives how many operations that are."""
+    return _give_up(tx, "instance_id = ?", (instance_id,), why, at=at)
+
+
+def any_overdue(reader: Reader, *, at: float) -> bool:
+    """Whether `give_up_overdue` has anything to do."""
+    row = reader.row("SELECT 1 FROM gateway_operations WHERE settled_at IS NULL AND deadline_at < ? LIMIT 1", (at,))
+    return row is not None
 
 
 def _give_up(tx: Transaction, which: str, values: tuple[Any, ...], why: str, *, at: float) -> int:

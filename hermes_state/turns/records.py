@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_state.errors import ThreadNotFound
+from hermes_state.errors import InvalidInput, ThreadNotFound
 from hermes_state.turns.states import Decision, InteractionState, StopState, ThreadStatus, TurnState
 
 if TYPE_CHECKING:
@@ -29,6 +29,20 @@ def told(text: object, most: int) -> str:
     """Text that somebody else sent, as a row may have it: at most that many code points, no lone surrogates."""
     cut = str(text)[:most]
     return cut if cut.isascii() else cut.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def is_id(value: object) -> bool:
+    """Whether this can be the id of a turn, a session or a process: a text of 1 to 512 characters as UTF-8 has them."""
+    return isinstance(value, str) and 0 < len(value) <= 512 and "\0" not in value and told(value, 512) == value
+
+
+def refuse_no_id(name: str, value: object) -> None:
+    """Raise `InvalidInput` unless `is_id`."""
+    if not is_id(value):
+        raise InvalidInput(
+            f"{name} is a text of 1 to 512 characters without NUL that UTF-8 can say, not {value!r:.80}.",
+            argument=name,
+        )
 
 
 def transport_of(instance_id: str) -> str:

@@ -13,6 +13,7 @@ Not for: waiting. Awaiting the answers where the connection is accepted was reje
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,14 @@ from hermes_state.turns.records import (
     THREAD_COLUMNS,
     THREADS,
     Thread,
+    Turn,
     active_turn,
     find_thread,
     find_turn,
+    is_id,
     lane_of,
     need_thread,
+    refuse_no_id,
     thread_of,
     transport_of,
 )
@@ -124,7 +128,7 @@ def plan_recovery(reader: Reader, instance_id: str, *, boot_id: str | None, boot
                 Settlement(thread_id=thread.thread_id, turn_id=turn.turn_id, event=TurnEvent.ABSENT, why=why)
             )
             turn = None
-        outstanding = _outstanding(reader, thread)
+        outstanding = _outstanding(reader, thread, turn)
         asked = outstanding or turn is not None or _has_question(reader, thread.thread_id)
         if asked or (another and thread.status is ThreadStatus.READY):
             ensures.append(
@@ -166,11 +170,13 @@ def ask(tx: Transaction, thread_id: str, *, session_id: str | None = None, at: f
 
     Stops of other sessions of the thread that were asked for before are cancelled. Raises `ThreadNotFound`.
     """
+    if session_id is not None:
+        refuse_no_id("session_id", session_id)
     thread = open_thread(tx, thread_id)
     wanted = session_id or thread.session_id
     stops.cancel_earlier(tx, thread_id, wanted, at=at)
     thread = need_thread(tx, thread_id)
-    outstanding = wanted == thread.session_id and _outstanding(tx, thread)
+    outstanding = wanted == thread.session_id and _outstanding(tx, thread, active_turn(tx, thread_id))
     if wanted != thread.session_id:
         settling.end(tx, thread_id, TurnEvent.ABSENT, at=at, error=f"session {wanted} was asked for instead")
         adopt(tx, need_thread(tx, thread_id), wanted, at=at)
@@ -184,6 +190,15 @@ def ask(tx: Transaction, thread_id: str, *, session_id: str | None = None, at: f
     if not outstanding:
         _owe(tx, thread.instance_id, ensure, at=at)
     return ensure
+
+
+def odd_answer(result: Mapping[str, Any]) -> str | None:
+    """The field of an answer to an ensure that no gateway can mean, or None."""
+    for name in ("session_id", "active_turn_id", "boot_id"):
+        if result.get(name) is not None and not is_id(result[name]):
+            return name
+    rows = result.get("history_rows", 0)
+    return None if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else "history_rows"
 
 
 def answered(
@@ -253,12 +268,18 @@ def _owe(tx: Transaction, instance_id: str, ensure: Ensure, *, at: float) -> Non
     )
 
 
-def _outstanding(reader: Reader, thread: Thread) -> bool:
+def _outstanding(reader: Reader, thread: Thread, turn: Turn | None) -> bool:
+    """Whether what is owed already asks all that is to be asked.
+
+    An ensure from before the turn began says nothing about it: its answer would leave the turn as it is, for ever.
+    """
     row = reader.row(
         "SELECT payload FROM outbox WHERE dedupe_id = ? AND settled_at IS NULL",
         (f"{KIND}/{thread.thread_id}/{thread.ensures}",),
     )
-    return row is not None
+    if row is None or turn is None or turn.state is TurnState.STOPPING:
+        return row is not None
+    return bool(json.loads(row[0])["turn_id"] == turn.turn_id)
 
 
 def _has_question(reader: Reader, thread_id: str) -> bool:

@@ -9,33 +9,101 @@ Not for: the wire. Effects in a second transaction were rejected: a kill in betw
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hermes_state.outbox import Accepted, Claim, State, Verdict
+from hermes_state.outbox import Accepted, Claim, Failed, NotAdmitted, NotSent, Refused, State, Verdict
 from hermes_state.outbox import settling as outbox_settling
+from hermes_state.outbox.verdicts import VERDICTS, Lost
 from hermes_state.turns import interactions, recovery, stops
-from hermes_state.turns.states import StopEvent
+from hermes_state.turns.interactions import suppress
+from hermes_state.turns.records import find_stop, find_thread, told
+from hermes_state.turns.states import StopEvent, StopState, ThreadStatus
 
 if TYPE_CHECKING:
-    from hermes_state.engine import Transaction
+    from hermes_state.engine import Reader, Transaction
     from hermes_state.outbox import Obligation
 
 KINDS = (stops.KIND, recovery.KIND, interactions.KIND)
+_ANSWER = ("session_id", "active_turn_id", "boot_id", "history_rows")
+# Of what a gateway said that is kept; it is for people.
+MOST_CHARACTERS = 4096
+
+
+def verdict_of(said: object) -> Verdict:
+    """What a handler said, where that is a verdict; else it failed."""
+    return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {said!r:.80}")
+
+
+def not_sent(error: NotSent) -> Verdict:
+    """A handler said that nothing went out."""
+    return Failed(why=str(error) or "nothing was sent")
+
+
+def lost(error: BaseException) -> Verdict:
+    """A handler broke: nobody knows whether it went out."""
+    return Lost(why=f"{type(error).__name__}: {error}")
+
+
+def ends_the_round(verdict: Verdict) -> bool:
+    """What could not be sent now is no reason to spend an attempt of the next."""
+    return isinstance(verdict, (Failed, NotAdmitted))
+
+
+def waiting(reader: Reader, *, at: float) -> frozenset[str]:
+    """Transports of gateways that something is due for. One that waits for another of its thread counts as well."""
+    return frozenset(
+        transport
+        for (transport,) in reader.rows(
+            "SELECT DISTINCT transport FROM outbox WHERE state = 'pending' AND transport >= 'gateway/'"
+            " AND transport < 'gateway0' AND due_at <= ?",
+            (at,),
+        )
+    )
 
 
 def settle(tx: Transaction, claimed: Claim, verdict: Verdict, *, at: float) -> dict[int, State]:
     """Write the verdict of a claim and what follows; gives the state of each obligation. Raises `StaleFence`."""
+    verdict = _storable(claimed.primary, verdict)
     states = outbox_settling.settle(tx, claimed, verdict, at=at)
     for one in claimed:
         if one.payload is None:
             continue
-        if one.kind == stops.KIND:
+        if states[one.id] is State.PENDING and _unwanted(tx, one):
+            suppress(tx, one.dedupe_id, "what it was for ended meanwhile", at=at)
+        elif one.kind == stops.KIND:
             _stop(tx, one, states[one.id], verdict, at=at)
         elif one.kind == recovery.KIND:
             _ensure(tx, one, states[one.id], verdict, at=at)
         elif one.kind == interactions.KIND and states[one.id] is State.ACCEPTED:
             interactions.sent(tx, int(one.payload["interaction"]), at=at)
     return states
+
+
+def _storable(one: Obligation, verdict: Verdict) -> Verdict:
+    """A verdict as it may be kept: what a gateway said is bounded, and an answer that is none refuses.
+
+    Raising instead was rejected: the claim would stay, and the thread wait for it.
+    """
+    if not isinstance(verdict, Accepted):
+        return replace(verdict, why=told(verdict.why, MOST_CHARACTERS))
+    if one.kind == recovery.KIND:
+        odd = recovery.odd_answer(verdict.result)
+        if odd is not None:
+            return Refused(why=f"its gateway answered what no {odd} can be")
+        return Accepted(result={name: verdict.result[name] for name in _ANSWER if name in verdict.result})
+    if one.kind == stops.KIND:
+        return Accepted(result={"outcome": told(verdict.result.get("outcome", "stopped"), MOST_CHARACTERS)})
+    return Accepted()
+
+
+def _unwanted(tx: Transaction, one: Obligation) -> bool:
+    """Whether what is to be sent again has ended while it was on its way, such as with its instance."""
+    if one.kind == stops.KIND:
+        stop = find_stop(tx, str(one.payload["stop_id"]))
+        return stop is None or stop.state is not StopState.PENDING
+    thread = find_thread(tx, str(one.payload["thread_id"]))
+    return thread is None or thread.status is ThreadStatus.STOPPED
 
 
 def _stop(tx: Transaction, one: Obligation, state: State, verdict: Verdict, *, at: float) -> None:

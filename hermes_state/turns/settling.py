@@ -13,19 +13,18 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
-from hermes_state.errors import ThreadStopped, TurnActive
+from hermes_state.errors import TurnActive
 from hermes_state.turns import history, interactions
-from hermes_state.turns.records import Thread, Turn, active_turn, find_turn, need_thread, told
+from hermes_state.turns.records import Thread, Turn, active_turn, find_turn, need_thread, refuse_no_id, told
 from hermes_state.turns.states import (
     ACTIVE_TURN,
     InteractionEvent,
     ThreadEvent,
-    ThreadStatus,
     TurnEvent,
     TurnState,
     to_event,
 )
-from hermes_state.turns.threads import move, open_thread
+from hermes_state.turns.threads import move, open_thread, refuse_stopped
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -39,6 +38,8 @@ def reserve(
     generation: str | None = None, boot_id: str | None = None,
 ) -> Turn:
     """Reserve the one active turn of a thread. Raises `TurnActive`, `ThreadStopped`, `ThreadNotFound`."""
+    if turn_id is not None:
+        refuse_no_id("turn_id", turn_id)
     thread = open_thread(tx, thread_id, turn_ids=turn_ids)
     before = active_turn(tx, thread_id)
     if before is not None:
@@ -48,11 +49,7 @@ def reserve(
             hint="Wait for its end, steer it, or stop it.", path=tx.path, thread_id=thread_id,
             turn_id=before.turn_id, state=str(before.state),
         )
-    if thread.status in (ThreadStatus.STOP_PENDING, ThreadStatus.STOPPED):
-        raise ThreadStopped(
-            f"The session of thread {thread_id!r} in {tx.path} is {thread.status}.",
-            hint="Ensure its session first.", path=tx.path, thread_id=thread_id, status=str(thread.status),
-        )
+    refuse_stopped(tx, thread)
     new = turn_id or secrets.token_hex(16)
     tx.execute(
         "INSERT INTO turns (turn_id, thread_id, session_id, generation, state, started_at)"

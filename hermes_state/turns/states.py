@@ -92,7 +92,7 @@ class StopState(StrEnum):
 
     PENDING = "pending"  # owed
     ACKED = "acked"  # the session is ended
-    CANCELLED = "cancelled"  # a later ensure took the thread over
+    CANCELLED = "cancelled"  # a later ensure took the thread over, or its instance was removed
 
 
 class StopEvent(StrEnum):
@@ -103,6 +103,7 @@ class StopEvent(StrEnum):
     REFUSED = "refused"  # the gateway does not know the session: there is nothing to stop
     EXITED = "exited"  # the session ended before the stop came
     ENSURED_LATER = "ensured later"
+    REMOVED = "removed"  # its instance was: nobody can be told any more
 
 
 TURN: Mapping[tuple[TurnState, TurnEvent], TurnState] = {
@@ -185,6 +186,7 @@ STOP: Mapping[tuple[StopState, StopEvent], StopState] = {
     (StopState.PENDING, StopEvent.REFUSED): StopState.ACKED,
     (StopState.PENDING, StopEvent.EXITED): StopState.ACKED,
     (StopState.PENDING, StopEvent.ENSURED_LATER): StopState.CANCELLED,
+    (StopState.PENDING, StopEvent.REMOVED): StopState.CANCELLED,
 }
 
 ACTIVE_TURN = frozenset({TurnState.STARTING, TurnState.RUNNING, TurnState.STOPPING})

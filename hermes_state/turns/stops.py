@@ -129,9 +129,9 @@ def settle(tx: Transaction, stop_id: str, event: StopEvent, *, at: float, outcom
     if thread is None or thread.session_id != stop.session_id:
         return state  # the thread is gone, or has another session: the stop was the old one's
     settling.end(tx, stop.thread_id, TurnEvent.STOP_DONE, at=at)
-    cancelled = state is StopState.CANCELLED
+    followed = event is StopEvent.ENSURED_LATER
     move(
-        tx, need_thread(tx, stop.thread_id), ThreadEvent.STOP_CANCELLED if cancelled else ThreadEvent.STOP_ACKED, at=at
+        tx, need_thread(tx, stop.thread_id), ThreadEvent.STOP_CANCELLED if followed else ThreadEvent.STOP_ACKED, at=at
     )
     return state
 

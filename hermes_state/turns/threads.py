@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
-from hermes_state.errors import ThreadNotFound
+from hermes_state.errors import ThreadNotFound, ThreadStopped
 from hermes_state.turns.records import Thread, find_thread, need_thread, told
 from hermes_state.turns.states import ThreadEvent, ThreadStatus, to_event
 
 if TYPE_CHECKING:
-    from hermes_state.engine import Transaction
+    from hermes_state.engine import Reader, Transaction
 
 # Longest text about an error that is kept; it is for people.
 MOST_CHARACTERS = 4096
@@ -80,6 +80,16 @@ def adopt(tx: Transaction, thread: Thread, session_id: str, *, at: float) -> Non
     )
     tx.execute("UPDATE thread_states SET history_rows = 0 WHERE thread_id = ?", (thread.thread_id,))
     record(tx, "thread_bindings", thread.thread_id, "update", at)
+
+
+def refuse_stopped(reader: Reader, thread: Thread) -> None:
+    """Raise `ThreadStopped` when a stop of its session is owed or done: nothing else goes out for it before."""
+    if thread.status in (ThreadStatus.STOP_PENDING, ThreadStatus.STOPPED):
+        raise ThreadStopped(
+            f"The session of thread {thread.thread_id!r} in {reader.path} is {thread.status}.",
+            hint="Ensure its session first.", path=reader.path, thread_id=thread.thread_id,
+            status=str(thread.status),
+        )
 
 
 def reject(tx: Transaction, thread_id: str) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput, TurnNotActive, Unsupported
-from hermes_state.outbox import Claim, Failed, NotAdmitted, NotSent, Outbox, State, Verdict
-from hermes_state.outbox.verdicts import VERDICTS, Lost
+from hermes_state.outbox import Claim, NotSent, Outbox, State, Verdict
+from hermes_state.outbox.verdicts import VERDICTS
 from hermes_state.turns import frames, history, interactions, receiving, recovery, sending, settling, stops, threads
 from hermes_state.turns.frames import Admission, Frame, FrameKind
 from hermes_state.turns.home import Home
@@ -35,6 +35,9 @@ from hermes_state.turns.records import (
 )
 from hermes_state.turns.recovery import Ensure, RecoveryPlan
 from hermes_state.turns.states import StopCause, TurnEvent
+
+# What takes part in the transaction of a call, before anything else in it; what it raises rolls the call back.
+Within = Callable[["Transaction"], object]
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -114,24 +117,31 @@ class Turns:
         return self._event(turn.turn_id, TurnEvent.ANNOUNCE)
 
     def reserve(
-        self, thread_id: str, *, turn_id: str | None = None, generation: str | None = None, boot_id: str | None = None
+        self, thread_id: str, *, turn_id: str | None = None, generation: str | None = None,
+        boot_id: str | None = None, within: Within | None = None,
     ) -> Turn:
-        """The first half of `start`, at `power`; follow with `announced` or `withdraw`."""
-        at = self._core.clock.now()
-        return self._core.write(
-            lambda tx: settling.reserve(
-                tx, thread_id, at=at, turn_id=turn_id, generation=generation, boot_id=boot_id
-            ),
-            durability="power",
-        )
+        """The first half of `start`, at `power`; follow with `announced` or `withdraw`.
 
-    def announced(self, turn_id: str) -> Turn:
+        `within(tx)` is called in the transaction, before anything else in it.
+        """
+
+        def work(tx: Transaction) -> Turn:
+            if within is not None:
+                within(tx)
+            at = self._core.clock.now()
+            return settling.reserve(tx, thread_id, at=at, turn_id=turn_id, generation=generation, boot_id=boot_id)
+
+        return self._core.write(work, durability="power")
+
+    def announced(self, turn_id: str, *, within: Within | None = None) -> Turn:
         """The gateway was told of a reserved turn. One that has ended meanwhile stays so."""
-        return self._event(turn_id, TurnEvent.ANNOUNCE)
+        return self._event(turn_id, TurnEvent.ANNOUNCE, within=within)
 
-    def withdraw(self, turn_id: str, *, error: str = "its announcement failed") -> Turn:
+    def withdraw(
+        self, turn_id: str, *, error: str = "its announcement failed", within: Within | None = None
+    ) -> Turn:
         """The announcement of a reserved turn failed for certain: roll the reservation back."""
-        return self._event(turn_id, TurnEvent.WITHDRAW, error=error)
+        return self._event(turn_id, TurnEvent.WITHDRAW, error=error, within=within)
 
     def rollback(self, thread_id: str) -> None:
         """Take turns back: no gateway can. Raises `ThreadNotFound` for a thread that is none, else `Unsupported`."""
@@ -141,10 +151,14 @@ class Turns:
             hint="Start a new thread from there.", path=self._core.path, thread_id=thread_id, operation="rollback",
         )
 
-    def _event(self, turn_id: str, event: TurnEvent, *, error: str | None = None) -> Turn:
+    def _event(
+        self, turn_id: str, event: TurnEvent, *, error: str | None = None, within: Within | None = None
+    ) -> Turn:
         at = self._core.clock.now()
 
         def work(tx: Transaction) -> Turn:
+            if within is not None:
+                within(tx)
             turn = find_turn(tx, turn_id)
             if turn is None:
                 raise TurnNotActive(
@@ -174,11 +188,12 @@ class Turns:
         thread = find_thread(reader, frame.thread_id)
         return frames.judge(thread, None if thread is None else active_turn(reader, frame.thread_id), frame)
 
-    def receive(self, frame: Frame, *, boot_id: str | None = None) -> Received:
+    def receive(self, frame: Frame, *, boot_id: str | None = None, within: Within | None = None) -> Received:
         """Take a frame: text is only judged, everything else is written in one transaction.
 
         `boot_id` is that of the plugin on whose connection it came. An end of a turn that is not the active one
-        changes nothing and is counted. Raises `InvalidInput` for a question without an id.
+        changes nothing and is counted. `within(tx)` is called in the transaction, before anything else in it. Raises
+        `InvalidInput` for a question without an id.
         """
         if frame.kind in frames.CONTENT:
             with self._core.reader() as reader:
@@ -192,10 +207,12 @@ class Turns:
             seen = self._judge(reader, frame)
         if seen is not Admission.ADMITTED and frame.kind not in frames.ENDS:
             return Received(admission=seen)
-        return self._core.write(
-            lambda tx: receiving.take(tx, frame, safe, boot_id=boot_id, at=at),
-            durability="power" if durable else "process",
-        )
+        def work(tx: Transaction) -> Received:
+            if within is not None:
+                within(tx)
+            return receiving.take(tx, frame, safe, boot_id=boot_id, at=at)
+
+        return self._core.write(work, durability="power" if durable else "process")
 
     # --- people ----------------------------------------------------------------------------------------------
 
@@ -273,33 +290,33 @@ class Turns:
         return self._core.write(lambda tx: sending.settle(tx, claimed, verdict, at=at), durability="power")
 
     def send(
-        self, instance_id: str, handler: Callable[[Claim], Verdict | None], *, most: int = 100
+        self, instance_id: str, handler: Callable[[Claim], Verdict | None], *, most: int = 100,
+        before: Callable[[], object] | None = None,
     ) -> list[tuple[Claim, Verdict]]:
         """Give up to `most` obligations to a connected gateway, one by one, each settled before the next is claimed.
 
         `handler` as for `Outbox.deliver`: one that raises `NotSent` spent an attempt, any other error leaves open
-        whether it was sent, so it is sent again.
+        whether it was sent, so it is sent again. `before()` is called before each claim; what it raises ends it.
         """
         done: list[tuple[Claim, Verdict]] = []
         while len(done) < most:
+            if before is not None:
+                before()
             claims = self.claim(instance_id)
             if not claims:
                 break
             verdict: Verdict
             try:
-                said = handler(claims[0])
-                verdict = (
-                    said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {said!r:.80}")
-                )
+                verdict = sending.verdict_of(handler(claims[0]))
             except NotSent as error:
-                verdict = Failed(why=str(error) or "nothing was sent")
+                verdict = sending.not_sent(error)
             except BaseException as error:
-                self.settle(claims[0], Lost(why=f"{type(error).__name__}: {error}"))
+                self.settle(claims[0], sending.lost(error))
                 raise
             self.settle(claims[0], verdict)
             done.append((claims[0], verdict))
-            if isinstance(verdict, (Failed, NotAdmitted)):
-                break  # what could not be sent now is no reason to spend an attempt of the next
+            if sending.ends_the_round(verdict):
+                break
         return done
 
     # --- upkeep ----------------------------------------------------------------------------------------------

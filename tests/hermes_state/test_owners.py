@@ -97,7 +97,9 @@ def test_without_a_lock_file_nothing_can_be_owned(home: Path) -> None:
 
 
 def test_this_process_is_alive(home: Path) -> None:
-    assert provably_dead(this_process(home), home) == Verdict(dead=False, because="it is this process")
+    assert provably_dead(this_process(home), home) == Verdict(
+        dead=False, because="it is this process", runs=True
+    )
 
 
 def test_owner_whose_lock_file_is_held_is_alive(home: Path, child) -> None:
@@ -113,7 +115,9 @@ def test_owner_whose_lock_file_is_held_is_alive(home: Path, child) -> None:
     owner = OwnerIdentity.from_json(other.wait_for("here"))
     assert not provably_dead(owner, home).dead
     in_another_namespace = replace(owner, pid_namespace="another")
-    assert provably_dead(in_another_namespace, home) == Verdict(dead=False, because="it holds its lock file")
+    assert provably_dead(in_another_namespace, home) == Verdict(
+        dead=False, because="it holds its lock file", runs=True
+    )
     other.kill()
     for dead in (owner, in_another_namespace):
         assert provably_dead(dead, home) == Verdict(dead=True, because="nobody holds its lock file")
@@ -133,7 +137,9 @@ def test_lock_of_another_boot_proves_nothing_even_when_it_is_free(home: Path) ->
 @linux
 def test_missing_lock_file_proves_nothing_by_itself(home: Path) -> None:
     me = os.getpid()
-    assert provably_dead(somebody(home), home) == Verdict(dead=False, because=f"pid {me} runs since the same time")
+    assert provably_dead(somebody(home), home) == Verdict(
+        dead=False, because=f"pid {me} runs since the same time", runs=True
+    )
     assert provably_dead(somebody(home, pid_namespace="another"), home) == Verdict(
         dead=False, because="it ran in another pid namespace"
     )

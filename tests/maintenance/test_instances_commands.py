@@ -82,7 +82,9 @@ def test_a_credential_that_works_is_not_ended_without_asking(db: Path, run_cli: 
 def test_people_see_who_and_since_when(db: Path, run_cli: RunCli) -> None:
     listed = run_cli("instances", "list", "--db", db).stdout
     assert listed.startswith("laptop  'My laptop'  enrolled since ")
-    assert listed.rstrip().endswith("by plugin")
+    first, last = listed.splitlines()
+    assert first.endswith("by plugin")
+    assert last == "No gateway server was ever started on this store."
     shown = run_cli("instances", "show", "laptop", "--db", db).stdout
     assert "thread thread in session session" in shown
     taken = run_cli("instances", "add", "other", "--nickname", " MY LAPTOP ", "--db", db, "--json")

@@ -34,6 +34,12 @@ NATIVE = {
     "sessions compact": ["one", "--window", "8192"],
     "outbox retry": ["1"],
     "outbox drop": ["1", "--reason", "test", "--yes"],
+    "instances add": ["one", "--nickname", "One"],
+    "instances enroll": ["one", "--nickname", "One", "--yes"],
+    "instances rename": ["one", "Two"],
+    "instances revoke": ["one", "--reason", "test", "--yes"],
+    "instances remove": ["one", "--reason", "test", "--yes"],
+    "instances gc": [],
 }
 # These look beside the file, or into a backup, and have tests of their own for what they are given.
 BESIDE = {

@@ -36,14 +36,22 @@ Exit: 0 done, 1 refused, not confirmed or failed, 2 usage, 65 damaged, 75 busy.
 def command(
     ctx: Context, *, which: str, nickname: str | None, url: str | None, minutes: float, dry_run: bool, yes: bool
 ) -> int:
+    from hermes_state.errors import InstanceNotFound
     from hermes_state.instances import Event
+    from hermes_state.shell_words import shell_word
     from maintenance.commands.instances.shown import actor, document, line, opened
     from maintenance.output.documents import print_json
     from maintenance.output.text import rfc3339
     from maintenance.plan import Plan, confirm
 
     with opened(ctx, read_only=True) as store:
-        before = store.instances.preview(which, Event.MINT, nickname=nickname, connector_url=url)
+        try:
+            before = store.instances.preview(which, Event.MINT, nickname=nickname, connector_url=url)
+        except InstanceNotFound as error:
+            raise InstanceNotFound(
+                error.message, hint="Give its --nickname to add it, or the id of one that"
+                f" `hermes-state instances list --db {shell_word(ctx.db)}` shows.", **error.facts,
+            ) from None
     works = before is not None and before.credential_issued_at is not None
     plan = Plan(
         title=f"A token for {which} of {ctx.db}" + (", which is added" if before is None else ""),

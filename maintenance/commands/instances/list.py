@@ -10,8 +10,9 @@ STATES = ("configured", "enrolled", "revoked", "removed")
 
 HELP = """List gateway instances, the oldest first.
 
-Each with its nickname, how it stands, since when, and who brought it there. Removed ones are listed with --state
-removed only.
+Each with its nickname, how it stands, since when, who brought it there, and when it was last seen, some minutes coarse.
+Removed ones are listed with --state removed only. The last line says which gateway server has the store, since when,
+and whether its process runs; who is connected to it is in that process's memory and not known here.
 
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything.
@@ -33,19 +34,26 @@ Exit: 0 done, 1 failed, 2 usage, 65 damaged, 75 busy.
               help="How many at most.")
 @store_options
 def command(ctx: Context, *, states: tuple[str, ...], after: int, limit: int) -> None:
-    from hermes_state.instances import State
-    from maintenance.commands.instances.shown import document, line, opened
+    from hermes_state.instances import State, last_seen
+    from maintenance.commands.instances.shown import document, line, opened, server, server_line
     from maintenance.output.documents import print_json
+    from maintenance.output.text import rfc3339
 
     with opened(ctx, read_only=True) as store:
         found = store.instances.page(states=[State(state) for state in states] or None, limit=limit, after=after)
+        holder = store.gateway.holder()
+        with store.core.reader() as reader:
+            seen = {one.instance_id: last_seen.read(reader, one.instance_id) for one in found}
     if ctx.json:
         print_json({
-            "path": ctx.db, "instances": [document(one) for one in found],
-            "next_after": found[-1].number if len(found) == limit else None,
+            "path": ctx.db,
+            "instances": [document(one) | {"last_seen_at": rfc3339(seen[one.instance_id])} for one in found],
+            "server": server(holder), "next_after": found[-1].number if len(found) == limit else None,
         })
         return
     if not found:
-        click.echo(f"No instance like that is registered in {ctx.db}.")
+        like = " like that" if states or after else ""
+        click.echo(f"No instance{like} is registered in {ctx.db}; `hermes-state instances enroll --help` says how.")
     for one in found:
-        click.echo(line(one, ctx))
+        click.echo(line(one, ctx, seen=seen[one.instance_id]))
+    click.echo(server_line(holder, ctx))

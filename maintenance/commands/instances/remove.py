@@ -13,7 +13,7 @@ thread is bound to it any more, so that an old thread never means another machin
 none.
 
 What changes on disk: a row, a tombstone and an entry in the ledger of deletions each. Lock: the write lock, for some
-milliseconds each, beside whoever uses the store.
+milliseconds each, beside whoever uses the store. Stops that nobody can be told any more are cancelled.
 Left alone: threads that are bound to them, and instances that are not revoked, which are refused.
 
 \b

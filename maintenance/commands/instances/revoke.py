@@ -8,11 +8,14 @@ from maintenance.context import Context, store_options
 
 HELP = """Keep gateway instances out: their credentials and tokens end now, also for a server that starts later.
 
-A server that runs on the store refuses the next connect, and sends away who is connected when it looks. Enrolling the
-instance again lets it in again.
+A server that runs on the store refuses the next connect, and sends away who is connected within about a second. Turns
+that run fail, open questions are cancelled: nobody could end them any more. Enrolling the instance again lets it in
+again.
 
-What changes on disk: a row each. Lock: the write lock, for some milliseconds each, beside whoever uses the store.
-Left alone: their nicknames, which stay taken, and the threads that are bound to them.
+What changes on disk: a row each, and those of its turns and questions. Lock: the write lock, for some milliseconds
+each, beside whoever uses the store.
+Left alone: their nicknames, which stay taken, the threads that are bound to them, and stops, which are sent if an
+instance is enrolled again.
 
 \b
 Example:

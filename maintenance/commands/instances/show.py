@@ -8,6 +8,9 @@ from maintenance.context import Context, store_options
 
 HELP = """Show one gateway instance: its state, what lets it in, its threads, when it was last seen.
 
+The last line says which gateway server has the store, since when, and whether its process runs; whether the instance is
+connected to it is in that process's memory and not known here.
+
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything. No token and no credential is shown: the store has none.
 
@@ -27,7 +30,7 @@ _SHOWN = 20
 def command(ctx: Context, *, which: str) -> None:
     from hermes_state import tombstones
     from hermes_state.instances import failures, last_seen, registry, remembered
-    from maintenance.commands.instances.shown import document, opened, tombstone
+    from maintenance.commands.instances.shown import document, opened, server, server_line, tombstone
     from maintenance.output.documents import print_json
     from maintenance.output.tables import print_facts
     from maintenance.output.text import plural, rfc3339, safe_text
@@ -37,6 +40,7 @@ def command(ctx: Context, *, which: str) -> None:
         threads, many = store.instances.bound(which, limit=_SHOWN), store.instances.bound_count(which)
         with store.core.reader() as reader:
             link, needs = remembered.read(reader, which), failures.attention(reader, which)
+            holder = store.gateway.holder()
             seen, buried = last_seen.read(reader, which), tombstones.find(reader, registry.KIND, which)
     facts = document(one) | {
         "last_seen_at": rfc3339(seen), "protocol_version": None if link is None else link.protocol_version,
@@ -47,7 +51,7 @@ def command(ctx: Context, *, which: str) -> None:
     }
     if ctx.json:
         print_json({
-            "path": ctx.db, **facts, "tombstone": tombstone(buried),
+            "path": ctx.db, **facts, "server": server(holder), "tombstone": tombstone(buried),
             "threads": [
                 {"thread_id": bound.thread_id, "session_id": bound.session_id, "created_at": rfc3339(bound.created_at)}
                 for bound in threads
@@ -61,3 +65,4 @@ def command(ctx: Context, *, which: str) -> None:
         click.echo(safe_text(f"thread {bound.thread_id} in session {bound.session_id}"))
     if many > len(threads):
         click.echo(f"… and {plural(many - len(threads), 'thread')} more")
+    click.echo(server_line(holder, ctx))

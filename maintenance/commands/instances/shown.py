@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from maintenance.commands.outbox.shown import opened as opened
 
 if TYPE_CHECKING:
+    from hermes_state.gateway import Holder
     from hermes_state.instances import Instance
     from hermes_state.tombstones import Tombstone
     from maintenance.context import Context
@@ -35,14 +36,41 @@ def document(one: Instance) -> dict[str, Any]:
     }
 
 
-def line(one: Instance, ctx: Context) -> str:
-    """One instance in one line: what it is called, how it stands, since when, by whom."""
+def line(one: Instance, ctx: Context, *, seen: float | None = None) -> str:
+    """One instance in one line: what it is called, how it stands, since when, by whom, when it was last seen."""
     from maintenance.output.text import human_time, safe_text
 
     return safe_text(
         f"{one.instance_id}  {one.nickname!r}  {one.state} since {human_time(one.state_at, ctx.clock)} by"
-        f" {one.state_actor}{key(one, ctx)}"
+        f" {one.state_actor}{key(one, ctx)}" + ("" if seen is None else f", last seen {human_time(seen, ctx.clock)}")
     )
+
+
+def server(holder: Holder | None) -> dict[str, Any] | None:
+    """The fields of `--json` for the server that was started last; None when there never was one."""
+    from maintenance.output.text import rfc3339
+
+    if holder is None:
+        return None
+    owner = holder.owner
+    return {
+        "epoch": holder.epoch, "standing": str(holder.standing), "host": None if owner is None else owner.host,
+        "pid": None if owner is None else owner.pid, "since": rfc3339(holder.since), "because": holder.because,
+    }
+
+
+def server_line(holder: Holder | None, ctx: Context) -> str:
+    """Who serves, in one line. Who is connected is not said: only that process knows."""
+    from maintenance.output.text import human_time, safe_text
+
+    if holder is None:
+        return "No gateway server was ever started on this store."
+    if str(holder.standing) == "none":
+        return f"No gateway server runs: the last one, epoch {holder.epoch}, let go of the store."
+    who = "a process" if holder.owner is None else f"PID {holder.owner.pid} on {holder.owner.host}"
+    since = "" if holder.since is None else f" since {human_time(holder.since, ctx.clock)}"
+    told = {"running": "runs", "ended": "is gone", "unknown": "may run"}[str(holder.standing)]
+    return safe_text(f"Gateway server: {who}{since}, epoch {holder.epoch}; it {told} ({holder.because}).")
 
 
 def key(one: Instance, ctx: Context) -> str:

@@ -179,7 +179,7 @@ def test_server_that_was_replaced_accepts_nothing(store: Store, server: Server) 
 
 
 def test_agreed_version_is_kept_with_the_connection(store: Store, server: Server) -> None:
-    """T1.46: [2, 3] and [1, 2] agree on 2."""
+    """T1.46, R31: [2, 3] and [1, 2] agree on 2."""
     accepted = server.connections.accept(hello(versions=VersionRange(1, 2)))
     with store.core.reader() as reader:
         stored = remembered.read(reader, "mac")
@@ -188,7 +188,7 @@ def test_agreed_version_is_kept_with_the_connection(store: Store, server: Server
 
 
 def test_incompatible_version_names_both_ranges_and_touches_no_other_instance(server: Server) -> None:
-    """T1.46: [2, 3] and [4, 5]."""
+    """T1.46, R31: [2, 3] and [4, 5]."""
     phone, old = server.connections.accept(hello("phone")), server.connections.accept(hello())
     with pytest.raises(VersionIncompatible) as error:
         server.connections.accept(hello(versions=VersionRange(4, 5), plugin_version="9.0"))
@@ -214,7 +214,7 @@ def test_incompatible_version_names_both_ranges_and_touches_no_other_instance(se
 
 
 def test_fifty_paired_plugins_still_connect_after_the_server_was_upgraded(store: Store) -> None:
-    """T1.48."""
+    """T1.48, R31."""
     older = Server(store, versions=VersionRange(2, 2))
     for number in range(50):
         older.connections.accept(hello(f"plugin {number}", versions=VersionRange(2, 2)))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state.errors import InstanceRevoked, InvalidAuthentication, StatementFailed
-from hermes_state.instances import Instances, Issued, Minted, records
+from hermes_state.instances import Instances, Issued, Minted, credentials, records
 from hermes_state.instances.importing import Imported, Older
 from hermes_state.store import Store
 from hermes_state.testing import temporary_store
@@ -176,3 +176,11 @@ def test_the_file_itself_lets_only_an_enrolled_instance_have_a_credential(
         )
     with pytest.raises(StatementFailed, match="an instance loses its credential before it is revoked"):
         registry_store.core.write(lambda tx: tx.execute("UPDATE gateway_instances SET state = 'revoked' WHERE no = 1"))
+
+
+def test_no_secret_can_be_taken_for_an_option() -> None:
+    """A person pastes a token behind `--token`; one of 64 would begin with a dash."""
+    made = {credentials.new_secret() for _ in range(2000)}
+    assert len(made) == 2000
+    assert {len(one) for one in made} == {43}
+    assert not any(one.startswith("-") for one in made)

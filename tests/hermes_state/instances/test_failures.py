@@ -65,7 +65,7 @@ def test_fatal_and_transient_codes_are_these() -> None:
 
 @pytest.mark.parametrize("code", FATAL)
 def test_fatal_failure_is_exactly_one_attempt(code: str) -> None:
-    """T1.55: whatever the time, until a person acts."""
+    """T1.55, R13: whatever the time, until a person acts."""
     stopped = Attempts().failed(code, 0.0)
     assert (stopped.state, stopped.attempts, stopped.code) == (State.NEEDS_ATTENTION, 1, code)
     for now in (1.0, 30.0, 86_400.0):
@@ -76,7 +76,7 @@ def test_fatal_failure_is_exactly_one_attempt(code: str) -> None:
 
 @pytest.mark.parametrize("code", TRANSIENT)
 def test_transient_failure_is_tried_again_after_1_2_4_to_30_seconds(code: str) -> None:
-    """T1.55."""
+    """T1.55, R13."""
     one, now, delays = Attempts(), 100.0, []
     for _ in range(8):
         one = one.failed(code, now)
@@ -119,7 +119,7 @@ def test_close_codes_and_failures_agree_on_who_connects_again() -> None:
 
 
 def test_fatal_failure_is_seen_by_a_person_until_somebody_attended_to_it(store: Store) -> None:
-    """T1.55: it outlives the process, and the first reason stays."""
+    """T1.55, R13: it outlives the process, and the first reason stays."""
     core = store.core
     core.write(lambda tx: need_attention(tx, "mac", "instance_revoked", detail="by ann", at=5.0), durability="power")
     core.write(lambda tx: need_attention(tx, "mac", "version_incompatible", at=6.0), durability="power")

@@ -48,7 +48,7 @@ def seconds_until_retired(one: Liveness, now: float, step: float = 1.0) -> float
 
 
 def test_silent_connection_is_retired_after_28_seconds() -> None:
-    """T1.22."""
+    """T1.22, R32."""
     assert LONGEST_SECONDS == 28.0
     assert seconds_until_retired(begin(100.0), 100.0) == 28.0
     acts = []

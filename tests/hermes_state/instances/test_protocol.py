@@ -59,7 +59,7 @@ def test_range_that_is_none_is_refused(lowest: Any, highest: Any) -> None:
 
 
 def test_stored_frame_of_an_older_version_goes_out_in_the_agreed_one() -> None:
-    """T1.47: one frame that was queued before an update must not close the socket."""
+    """T1.47, R31: one frame that was queued before an update must not close the socket."""
     queued = stamped({"type": "home.deliver", "id": "d1"}, 2)
     assert restamped(queued, agreed=3, ours=OURS) == {"type": "home.deliver", "id": "d1", "version": 3}
     with pytest.raises(FrameRefused) as error:

@@ -51,12 +51,26 @@ def test_a_key_is_its_own_key() -> None:
         assert nickname_key(nickname_key(text)) == nickname_key(text)
 
 
+def test_names_that_look_the_same_are_the_same(registry: Instances) -> None:
+    """T1.10, T1.14: by case folding (sharp s, the sign of Kelvin), by compatibility, and by what is not seen."""
+    for number, (name, others) in enumerate({
+        "Straße": ("STRASSE", "strasse", "stra\u1e9ee"), "Kelvin": ("\u212aelvin",), "file": ("\ufb01le",),
+        "Sha\u200bred": ("shared", "\ufeffShared", "Sh\u00adared", "sha\u200dred", "share\ufe0fd", "shar\u3164ed"),
+        "re\u0301sume\u0301": ("r\u00e9sum\u00e9", "RE\u0301SUM\u00c9"),
+    }.items()):
+        registry.add(str(number), nickname=name, actor="test")
+        for other in others:
+            with pytest.raises(NicknameConflict):
+                registry.add("other", nickname=other, actor="test")
+
+
 def test_what_is_no_nickname_or_no_id_is_refused(registry: Instances) -> None:
-    for nickname in ("", "   ", "x" * 65, "a\nb", "a\0b", "\ud800", "\u00a0", None, 7):
+    unseen = ("\u00a0", "\u200b", "\u200b\ufe0f", "evil\u202egnp", "\u2066x\u2069")
+    for nickname in ("", "   ", "x" * 65, "a\nb", "a\0b", "\ud800", *unseen, None, 7):
         with pytest.raises(InvalidInput, match="A nickname has 1 to 64 printable characters"):
             registry.add("a", nickname=nickname, actor="test")  # type: ignore[arg-type]
-    for instance_id in ("", " a", "a\n", "x" * 257, "\ud800", None):
-        with pytest.raises(InvalidInput, match="The id of an instance has 1 to 256 printable characters"):
+    for instance_id in ("", " a", "a\n", "x" * 257, "\ud800", "a\u200bb", "a\u202eb", None):
+        with pytest.raises(InvalidInput, match="The id of an instance has 1 to 256 characters that are seen"):
             registry.add(instance_id, nickname="A", actor="test")  # type: ignore[arg-type]
     assert registry.page() == []
 

@@ -36,7 +36,7 @@ def test_only_what_is_revoked_is_removed(
     path = registry_store.path
     assert (str(caught.value), caught.value.hint) == (
         f"Instance 'a' of {path} is enrolled since 2027-01-15T08:00:00Z by plugin: only a revoked one can be removed.",
-        f"Run `hermes-state instances revoke a --db {path}` first.",
+        f"Run `hermes-state instances revoke a --reason WHY --db {path}` first.",
     )
     assert registry.revoke("a", actor="operator", reason="old").changed
     assert not registry.revoke("a", actor="somebody else", reason="old").changed

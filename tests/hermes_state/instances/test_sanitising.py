@@ -32,7 +32,7 @@ def payload(kind: str) -> dict[str, Any]:
 
 
 def test_secret_at_any_depth_is_in_no_byte_of_the_store(tmp_path: Path, fake_clock: FakeClock) -> None:
-    """T1.53, for every type, one that is not known, and payloads that are no objects."""
+    """T1.53, R12: for every type, one that is not known, and payloads that are no objects."""
     kinds = [*FIELDS, "unknown", "reasoning", ""]
     with temporary_store(tmp_path, clock=fake_clock) as store:
         path = store.path
@@ -57,7 +57,7 @@ def test_allowed_field_with_something_else_than_text_is_dropped(kind: str, value
 
 @pytest.mark.parametrize("one", ["a", "\u00e9", "\u4e2d", "\U0001f600", "\0"])
 def test_4096_code_points_are_kept_and_4097_are_marked_as_truncated(one: str) -> None:
-    """T1.54: counted in code points whatever a character takes in UTF-8 or UTF-16; longer is cut, never dropped."""
+    """T1.54, R12: code points count, whatever a character takes in UTF-8 or UTF-16; longer is cut, never dropped."""
     assert bounded(one * MOST_CODE_POINTS) == one * 4096
     assert bounded(one * 4097) == {"text": one * 4096, "truncated": True, "length": 4097}
     assert sanitised("web_search", {"query": one * 10_000}) == {

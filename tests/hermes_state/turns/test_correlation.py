@@ -95,7 +95,7 @@ def test_answer_from_another_thread_reaches_a_coroutine(correlator: Correlator) 
 def test_request_that_nobody_ends_is_gone_after_ninety_seconds(
     correlator: Correlator, fake_clock: FakeClock
 ) -> None:
-    """T1.27: its owner died between begin and leave."""
+    """T1.27, R37: its owner died between begin and leave."""
     left = correlator.begin("mac", "1.1", "turn.start", request_id="r1")
     fake_clock.advance(60.0)
     later = correlator.begin("mac", "1.1", "turn.start")

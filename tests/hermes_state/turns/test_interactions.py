@@ -35,7 +35,7 @@ def ask(
 def test_t1_30_after_a_kill_of_the_plugin_nothing_is_open_and_the_turn_settles(
     turns: Turns, plugin: Plugin, run: Run
 ) -> None:
-    """T1.30: the process that asked is gone; its question is cancelled, its turn fails within one ensure."""
+    """T1.30, R25: the process that asked is gone; its question is cancelled, its turn fails within one ensure."""
     run("t1")
     one = ask(turns, "r1")
     plugin.reconnect(boot_id="boot-2")
@@ -52,7 +52,7 @@ def test_t1_30_after_a_kill_of_the_plugin_nothing_is_open_and_the_turn_settles(
 def test_t1_31_a_dropped_socket_keeps_the_question_and_the_decision_arrives_once(
     turns: Turns, plugin: Plugin, run: Run
 ) -> None:
-    """T1.31."""
+    """T1.31, R25."""
     run("t1")
     one = ask(turns, "r1")
     plugin.reconnect()
@@ -69,7 +69,7 @@ def test_t1_31_a_dropped_socket_keeps_the_question_and_the_decision_arrives_once
 def test_t1_32_two_approvals_answered_in_reverse_order_get_their_own_decision(
     turns: Turns, plugin: Plugin, run: Run
 ) -> None:
-    """T1.32."""
+    """T1.32, R25."""
     run("t1")
     first, second = ask(turns, "r1"), ask(turns, "r2")
     turns.answer(second.id, "acceptForSession")
@@ -83,7 +83,7 @@ def test_t1_32_two_approvals_answered_in_reverse_order_get_their_own_decision(
 def test_t1_33_a_decision_whose_connection_died_is_sent_again_under_one_id(
     turns: Turns, plugin: Plugin, run: Run, fake_clock: FakeClock
 ) -> None:
-    """T1.33."""
+    """T1.33, R25."""
     run("t1")
     one = ask(turns, "r1")
     turns.answer(one.id, "accept")

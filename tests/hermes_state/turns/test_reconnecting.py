@@ -75,3 +75,20 @@ def test_connects_with_nothing_to_recover_commit_nothing(store: Store, turns: Tu
         connections.disconnect(GATEWAY, connections.accept(hello("boot-1")).generation)
     assert other.rows("PRAGMA data_version") == before
     other.close()
+
+
+def test_a_turn_that_began_after_an_ensure_was_owed_is_asked_about_by_another(store: Store, turns: Turns) -> None:
+    """T1.34: the answer to the earlier ensure says nothing about that turn, which stayed `starting` for ever."""
+    connections = server(store)
+    first = connections.accept(hello("boot-1"))
+    turns.ensure("thread")
+    turns.reserve("thread", turn_id="turn-1", generation=str(first.generation), boot_id="boot-1")
+    connections.accept(hello("boot-2"))
+    assert owed(store) == ["ensure/thread/1", "ensure/thread/2"]
+    connections.accept(hello("boot-2"))
+    assert turns.ensure("thread").outstanding
+    assert owed(store) == ["ensure/thread/1", "ensure/thread/2"]
+    turns.send(GATEWAY, Plugin(turns, boot_id="boot-2"))
+    turn = turns.get("turn-1")
+    assert turn is not None
+    assert (turn.state, owed(store)) == (TurnState.FAILED, [])

@@ -10,7 +10,7 @@ from hermes_state.turns.steer import EDIT_ID_PREFIX, PREFIXES, Message, Routed, 
 
 
 def test_output_during_a_steer_on_the_same_chat_is_output_and_the_steer_succeeds() -> None:
-    """T1.52."""
+    """T1.52, R30."""
     steers = Steers()
     steers.expect("m7")
     output = [

@@ -35,7 +35,7 @@ def stop_now(store: Store, stop: Stop) -> Stop:
 def test_t1_41_a_stop_while_offline_goes_before_any_other_frame_of_its_thread(
     store: Store, turns: Turns, plugin: Plugin, run: Run
 ) -> None:
-    """T1.41: also before what was owed to the thread earlier, which is taken back."""
+    """T1.41, R33: also before what was owed to the thread earlier, which is taken back."""
     run("t1")
     turns.ensure("thread")
     stop = asked(turns)
@@ -117,7 +117,7 @@ def test_a_stop_that_somebody_settled_in_the_outbox_is_taken_as_settled(
 def test_t1_42_what_comes_between_reconnect_and_acknowledgement_is_discarded(
     store: Store, turns: Turns, run: Run
 ) -> None:
-    """T1.42."""
+    """T1.42, R33."""
     turn_id = run("t1")
     asked(turns)
     between = [

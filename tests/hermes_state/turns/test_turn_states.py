@@ -73,9 +73,9 @@ TABLES: dict[str, tuple[type[StrEnum], type[StrEnum], str]] = {
     "stop": (
         StopState, StopEvent,
         """
-        pending   pending acked acked acked cancelled
-        acked     . . . . .
-        cancelled . . . . .
+        pending   pending acked acked acked cancelled cancelled
+        acked     . . . . . .
+        cancelled . . . . . .
         """,
     ),
 }

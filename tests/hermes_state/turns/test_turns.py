@@ -61,7 +61,7 @@ def test_t1_35_a_terminal_is_accepted_once_and_for_the_recovered_id_only(
 
 
 def test_t1_37_a_provider_without_turn_ids_stays_null_after_every_event(turns: Turns, plugin: Plugin) -> None:
-    """T1.37."""
+    """T1.37, R28."""
     turns.open_thread("thread", turn_ids=False)
     for kind, fields in (
         (FrameKind.TURN_STARTED, {}), (FrameKind.CONTENT_DELTA, {"text": "x"}),
@@ -113,18 +113,18 @@ def many_turns(store: Store, turns: Turns, count: int) -> None:
 
 @pytest.mark.slow
 def test_t1_38_four_hundred_turns_leave_eight_and_no_more_pages(store: Store, turns: Turns) -> None:
-    """T1.38, smaller than in the campaign."""
+    """T1.38, R26: smaller than in the campaign."""
     many_turns(store, turns, 400)
 
 
 @pytest.mark.campaign
 def test_t1_38_ten_thousand_turns_leave_eight_and_no_more_pages(store: Store, turns: Turns) -> None:
-    """T1.38."""
+    """T1.38, R26."""
     many_turns(store, turns, 10_000)
 
 
 def test_t1_38_a_turn_keeps_its_last_items(store: Store, turns: Turns, run: Run) -> None:
-    """T1.38: 32 items."""
+    """T1.38, R26: 32 items."""
     run("t1")
     for number in range(100):
         turns.receive(frame(FrameKind.ITEM, "t1", item_type="status_text", text=f"step {number}"))

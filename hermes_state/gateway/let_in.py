@@ -1,0 +1,79 @@
+"""By what each connection was let in, and whether that still holds.
+
+Invariant: a connection is known here from before its credential was looked at for the last time until it ends, so a
+revocation is seen either by that look or by a later `judge`. In memory; of a credential only the digest that the store
+has.
+
+Not for: ending connections (see `server`). Asking the registry for each frame was rejected: it is one read a frame for
+what changes once a month.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hermes_state.instances import credentials, registry
+from hermes_state.instances.close_codes import CloseCode
+from hermes_state.instances.connection_records import Connection
+from hermes_state.instances.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from hermes_state.engine import Reader
+    from hermes_state.instances.generations import Generation
+    from hermes_state.instances.records import Instance
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetIn:
+    """By what one connection was let in, and what its instance was called."""
+
+    connection: Connection
+    digest: bytes = field(repr=False)  # of its credential, as the store keeps it
+    nickname: str | None = None  # None until it was read
+
+
+class EveryoneLetIn:
+    """The connections of one server. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, LetIn] = {}
+
+    def add(self, one: LetIn) -> None:
+        """Know a connection, in the place of an earlier one of its instance, or know more of it."""
+        name = one.connection.instance_id
+        with self._lock:
+            before = self._known.get(name)
+            if before is None or before.connection.generation <= one.connection.generation:
+                self._known[name] = one
+
+    def drop(self, instance_id: str, generation: Generation) -> None:
+        """It ended. Nothing happens to a later connection of the instance."""
+        with self._lock:
+            known = self._known.get(instance_id)
+            if known is not None and known.connection.generation == generation:
+                del self._known[instance_id]
+
+    def judge(
+        self, reader: Reader, changed: Set[str] | None
+    ) -> tuple[list[tuple[Connection, CloseCode]], list[Instance]]:
+        """Whom what changed keeps out, with the code for it, and who has another nickname. None: anything changed."""
+        with self._lock:
+            known = [one for name, one in self._known.items() if changed is None or name in changed]
+        out: list[tuple[Connection, CloseCode]] = []
+        renamed = []
+        for one in known:
+            name = one.connection.instance_id
+            instance = registry.find(reader, name)
+            if instance is None or instance.state in (State.REVOKED, State.REMOVED):
+                out.append((one.connection, CloseCode.REFUSED))
+            elif not credentials.is_of(reader, name, one.digest):
+                out.append((one.connection, CloseCode.REPLACED))
+            elif instance.nickname != one.nickname:
+                self.add(replace(one, nickname=instance.nickname))
+                renamed.append(instance)
+        return out, renamed

@@ -1,0 +1,52 @@
+"""What of turns, questions and stops ends with the instance that served them.
+
+Invariant: it is one transaction with the end of the instance, so no turn runs and no question is open on an instance
+that may not connect. A stop of a revoked instance stays owed: if it is enrolled again, the session that nobody wants
+is still there, and ends first. Of a removed one nothing is left to be told, and its threads are stopped.
+
+Not for: sockets, and bindings, which outlive their instance. Leaving it to the next reconnect was rejected: there is
+none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_state.outbox.records import read_by_dedupe_id
+from hermes_state.outbox.settling import end_pending
+from hermes_state.outbox.states import Event, State
+from hermes_state.turns import interactions, operations, settling, stops
+from hermes_state.turns.records import find_thread, need_thread, transport_of
+from hermes_state.turns.states import InteractionEvent, StopEvent, ThreadEvent, ThreadStatus, TurnEvent
+from hermes_state.turns.threads import move
+
+if TYPE_CHECKING:
+    from hermes_state.engine import Transaction
+
+
+def end_of_instance(tx: Transaction, instance_id: str, why: str, *, for_good: bool, at: float) -> None:
+    """Settle what only this instance could have ended. `for_good`: it was removed. A second time nothing changes."""
+    transport = transport_of(instance_id)
+    if for_good:
+        for (stop_id,) in tx.rows(
+            "SELECT stop_id FROM stops WHERE instance_id = ? AND state = 'pending'", (instance_id,)
+        ):
+            stops.settle(tx, stop_id, StopEvent.REMOVED, at=at, outcome=why)
+    for (dedupe_id,) in tx.rows(
+        "SELECT dedupe_id FROM outbox WHERE transport = ? AND state = 'pending' AND (? OR kind <> ?)",
+        (transport, int(for_good), stops.KIND),
+    ):
+        owed = read_by_dedupe_id(tx, dedupe_id)
+        assert owed is not None and owed.state is State.PENDING
+        end_pending(tx, owed, Event.SUPPRESS, why, at=at)
+    for (thread_id,) in tx.rows(
+        "SELECT s.thread_id FROM thread_states s JOIN thread_bindings b ON b.thread_id = s.thread_id"
+        " WHERE b.instance_id = ?",
+        (instance_id,),
+    ):
+        settling.end(tx, thread_id, TurnEvent.ABSENT, at=at, error=why)
+        interactions.end_of_turn(tx, thread_id, None, InteractionEvent.TURN_ENDED, why, at=at)
+        thread = find_thread(tx, thread_id)
+        if for_good and thread is not None and thread.status is not ThreadStatus.STOPPED:
+            move(tx, need_thread(tx, thread_id), ThreadEvent.EXIT, at=at)
+    operations.give_up_instance(tx, instance_id, why, at=at)

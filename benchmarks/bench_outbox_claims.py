@@ -1,13 +1,13 @@
 """How many obligations a second do eight processes claim and settle, and is any claimed twice?
 
-Understand first: huey deletes a job when it is taken, so nothing is settled and a crash loses it; litequeue marks it and
-marks it again, and a crash leaves it marked for ever; neither syncs. Ours writes who claims it with a fence, and the
-verdict, each in a transaction; at their durability (`process`) it is the same kind of work, and by its own rules each
-verdict, and each claim of what may be sent only once, is also synced.
+Understand first: huey deletes a job when it is taken, so nothing is settled and a crash loses it; litequeue marks it
+and marks it again, and a crash leaves it marked for ever; neither syncs. Ours writes who claims it with a fence, and
+the verdict, each in a transaction; at their durability (`process`) it is the same kind of work, and by its own rules
+each verdict, and each claim of what may be sent only once, is also synced.
 
 Sides: `ours_process` (one at a time, at the others' durability), `ours_many` (twenty a claim), `ours_again`
-(at_least_once by its own rules), `ours_once` (at_most_once by its own rules), `huey`, `litequeue`; eight processes
-each. What would change a decision: a duplicate of ours.
+(at_least_once by its own rules), `ours_once` (at_most_once by its own rules), `floor` (two statements of SQLite a job),
+`huey`, `litequeue`; eight processes each. What would change a decision: a duplicate of ours.
 
 huey and litequeue are found in the interpreter that HERMES_BENCH_QUEUES names.
 """
@@ -21,11 +21,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import runner
 
+ROOT = Path(__file__).resolve().parents[1]
 WORKERS = 8
 SCRIPT = Path(__file__).with_name("sides") / "queue_worker.py"
 OURS = ("ours_process", "ours_many", "ours_again", "ours_once")
@@ -65,14 +65,14 @@ def crowd(kind: str, count: int) -> dict[str, float]:
 def main() -> None:
     chosen = runner.options(__doc__ or "", rounds=3)
     count = max(40, 40 * chosen.scale)
-    kinds = [*OURS, *(OTHERS if PYTHON else ())]
+    kinds = [*OURS, "floor", *(OTHERS if PYTHON else ())]
     sides = [runner.Side(name=kind, run=lambda kind=kind: crowd(kind, count)) for kind in kinds]
     series = runner.interleaved(sides, chosen.rounds)
     runner.report(
         "outbox_claims", chosen, series,
         compared={
             f"{ours}/{other}": runner.ratios(series, ours, other, "total")
-            for other in (OTHERS if PYTHON else ()) for ours in OURS
+            for other in ("floor", *(OTHERS if PYTHON else ())) for ours in OURS
         },
         facts={
             "obligations": count, "workers": WORKERS,

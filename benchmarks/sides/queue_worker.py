@@ -85,7 +85,40 @@ class LiteQueue:
         return taken
 
 
+class Floor:
+    """What any queue in SQLite does that keeps its jobs: one statement takes one, another ends it, each a commit."""
+
+    def __init__(self, folder: Path) -> None:
+        import apsw
+
+        self.connection = apsw.Connection(str(folder / "floor.db"))
+        self.connection.set_busy_timeout(60_000)
+        for statement in (
+            "PRAGMA journal_mode = wal", "PRAGMA synchronous = normal",
+            "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, payload TEXT)",
+            "CREATE INDEX IF NOT EXISTS due ON job (id) WHERE state = 0",
+        ):
+            self.connection.execute(statement).fetchall()
+
+    def fill(self, count: int) -> None:
+        with self.connection:
+            self.connection.executemany(
+                "INSERT INTO job (state, payload) VALUES (0, ?)", ((json.dumps({"n": n}),) for n in range(count))
+            )
+
+    def take(self) -> list[str]:
+        taken = []
+        while found := self.connection.execute(
+            "UPDATE job SET state = 1 WHERE id = (SELECT min(id) FROM job WHERE state = 0) RETURNING id, payload"
+        ).fetchall():
+            ((number, payload),) = found
+            taken.append(str(json.loads(payload)["n"]))
+            self.connection.execute("UPDATE job SET state = 2 WHERE id = ?", (number,)).fetchall()
+        return taken
+
+
 KINDS = {
+    "floor": Floor,
     "ours_once": lambda folder: Ours(folder, policy="at_most_once", durability=None, limit=1),
     "ours_again": lambda folder: Ours(folder, policy="at_least_once", durability=None, limit=1),
     "ours_process": lambda folder: Ours(folder, policy="at_least_once", durability="process", limit=1),

@@ -16,6 +16,7 @@ from typing import Any
 SMALLEST_RUN = 512
 _PARSED_CHARACTERS = 200_000
 _NAMED_KEYS = 5
+BYTES = (bytes, bytearray, memoryview)
 # A run can only begin where no run is in progress, so that each character is looked at a bounded number of times.
 _RUN = re.compile(
     r"(?:(?<![\w/+-])data:(?P<type>[\w.+-]{1,40}/[\w.+-]{1,60})?(?:;[\w=.+-]{1,40}){0,3},)?"
@@ -55,6 +56,14 @@ def size_of(text: str) -> str:
     return f"{len(text.encode('utf-8', 'surrogatepass')):,} bytes"
 
 
+def text_in(data: bytes | bytearray | memoryview) -> str | None:
+    """The text that bytes are in UTF-8; None for bytes that are none."""
+    try:
+        return bytes(data).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
 def is_json(text: str) -> bool:
     """True for a text that looks like one JSON object or array of some size; its inside is not read."""
     return len(text) >= SMALLEST_RUN and text.lstrip()[:1] + text.rstrip()[-1:] in ("{}", "[]")
@@ -64,6 +73,8 @@ def what_it_is(value: Any) -> str:
     """Kind and size of a body, for the line that stands for it."""
     if isinstance(value, str):
         return f"{_json_kind(value)}, {size_of(value)},"
+    if isinstance(value, BYTES):
+        return f"data, {len(bytes(value)):,} bytes,"
     if isinstance(value, Mapping):
         picture = _source(value)
         if picture is not None:
@@ -89,13 +100,18 @@ def _json_kind(text: str) -> str:
 
 def _source(part: Mapping[str, Any]) -> str | None:
     """Type and size of the data in a part of a message; None when the part carries none."""
-    source: Any = part.get("image_url", part.get("source", part.get("input_audio", part.get("file"))))
+    source: Any = next(
+        (part[name] for name in ("image_url", "video_url", "source", "input_audio", "audio", "file") if name in part),
+        part,
+    )
     kind = str(part.get("type") or "file").removeprefix("input_").removesuffix("_url")
     if isinstance(source, Mapping):
-        media = source.get("media_type") or source.get("format")
+        media = source.get("media_type") or source.get("mimeType") or source.get("format")
         source = source.get("url") or source.get("data") or source.get("file_data") or ""
     else:
         media = None
+    if isinstance(source, BYTES):
+        return f"{kind} {media or 'data'}, {len(bytes(source)):,} bytes,"
     if not isinstance(source, str) or not source:
         return None
     head, comma, data = source.partition(",")

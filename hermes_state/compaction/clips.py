@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hermes_state.compaction.blobs import marked, size_of, what_it_is
+from hermes_state.compaction.blobs import BYTES, marked, size_of, text_in, what_it_is
 from hermes_state.errors import InvalidInput
 
 Kind = Literal["blobs", "text", "strings", "mark"]
@@ -101,6 +101,9 @@ def _replaced(value: Any, path: tuple[str | int, ...], body: BodyClip, place: st
         return shortened(value, body, place)
     key, rest = path[0], path[1:]
     if isinstance(value, Mapping):
+        if key == 0 and type(key) is int:
+            # A content that is one part: it was planned on where a summary stood before it in a list.
+            return _replaced(value, rest, body, place)
         return {**value, key: _replaced(value[key], rest, body, place)} if key in value else value
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
         return [*value[:key], _replaced(value[key], rest, body, place), *value[key + 1 :]]
@@ -111,14 +114,20 @@ def shortened(value: Any, body: BodyClip, place: str) -> Any:
     """One body as the clip of it shows it; `place` stands in the call of `recover`."""
     last = body.path[-1]
     arguments = last in ("arguments", "input")
-    if body.kind == "mark":
+    kind = body.kind
+    if isinstance(value, BYTES) and kind != "mark":
+        # Planned on where the bytes stood joined with a summary, as text; what is no text is never shown by itself.
+        found = text_in(value)
+        kind, value = ("mark", value) if found is None else (kind, found)
+    if kind == "mark":
         line = f"[{what_it_is(value)} left out; recover({place}) returns it]"
         if arguments:
             return json.dumps({"left_out": line}) if isinstance(value, str) else {"left_out": line}
-        return {"type": "text", "text": line} if isinstance(value, Mapping) else line
-    if body.kind == "strings" and arguments:
+        # A part stays a part; a whole content becomes a text, which every provider takes.
+        return {"type": "text", "text": line} if type(last) is int and not isinstance(value, str) else line
+    if body.kind == "strings" and (arguments or isinstance(value, Mapping)):
         return _short_strings(value, body, place)
-    if body.kind == "blobs" and arguments and isinstance(value, Mapping):
+    if body.kind == "blobs" and isinstance(value, Mapping):
         return _walk(value, body, place)
     if body.kind == "strings" or not isinstance(value, str):
         return value

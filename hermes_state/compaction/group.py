@@ -30,17 +30,17 @@ from hermes_state.compaction.generations import (
     settle_stale,
     verify,
 )
-from hermes_state.compaction.looking import Asked, Options, look, valid
+from hermes_state.compaction.looking import Asked, NoRoom, Options, look, valid
 from hermes_state.compaction.outcomes import Outcome
 from hermes_state.compaction.passes import steps
 from hermes_state.compaction.reports import not_made, prefix_does_not_fit, would_be_made
 from hermes_state.compaction.tokens import TokenCounter, as_counter
-from hermes_state.compaction.tokens.factors import Factors, Lesson
+from hermes_state.compaction.tokens.factors import Factors, Lesson, valid_counted
 from hermes_state.compaction.windows.records import Refusal, Window
 from hermes_state.compaction.windows.refusals import refusal_of
 from hermes_state.compaction.windows.store import Windows
 from hermes_state.conversation.session_rows import session_no
-from hermes_state.errors import LockTimeout, PrefixTooLarge
+from hermes_state.errors import LockTimeout
 
 if TYPE_CHECKING:
     from hermes_state.compaction.planning import Plan
@@ -111,18 +111,19 @@ class Compaction:
         Options: `window`, `model`, `endpoint`, `policy`, `fixed_tokens`, `reply_reserve`, `counter`, `trigger`. Raises
         `PrefixTooLarge`, `NotFound` (no window is known), `SessionNotFound`, `SessionDeleted`, `InvalidInput`.
         """
-        return look(self._core, valid(Asked(session_id=session_id, **options))).plan
+        seen = look(self._core, valid(Asked(session_id=session_id, **options)))
+        if isinstance(seen, NoRoom):
+            raise seen.error
+        return seen.plan
 
     def preview(self, session_id: str, **options: Unpack[Options]) -> Outcome:
         """What `compact` with the same options would begin with, guards included; nothing is changed.
 
         State "compacted" means that a pass would be made; `tokens_after` is then what it leaves at most.
         """
-        asked = valid(Asked(session_id=session_id, **options))
-        try:
-            seen = look(self._core, asked)
-        except PrefixTooLarge as error:
-            return prefix_does_not_fit(asked, error)
+        seen = look(self._core, valid(Asked(session_id=session_id, **options)))
+        if isinstance(seen, NoRoom):
+            return prefix_does_not_fit(seen)
         return would_be_made(seen) if seen.verdict.go else not_made(seen)
 
     def compact(self, session_id: str, **options: Unpack[Options]) -> Outcome:
@@ -218,8 +219,11 @@ class Compaction:
         """What an HTTP error of a model server means: only a refusal for length calls for a pass.
 
         Learns the window that it names for `model` ("": the session's) at `endpoint`, and with `counted` (the request
-        by `counter`, without any factor) what a counted token is worth. Raises `SessionNotFound`, `SessionDeleted`.
+        by `counter`, without any factor) what a counted token is worth. Raises `SessionNotFound`, `SessionDeleted`,
+        `InvalidInput`.
         """
+        if counted is not None:
+            valid_counted(counted)
         with self._core.reader() as reader, reader.snapshot():
             no = session_no(reader, session_id)
             model = model or next(iter(reader.rows("SELECT model FROM sessions WHERE no = ?", (no,))))[0] or ""

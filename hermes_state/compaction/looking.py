@@ -18,14 +18,15 @@ from hermes_state.compaction.generations.records import Draft, Generation
 from hermes_state.compaction.generations.running import tight
 from hermes_state.compaction.guards import DEFAULTS, REMEMBERED, Limits, Now, Past, Verdict, asks_summarizer, before
 from hermes_state.compaction.outcomes import Settings, Trigger
-from hermes_state.compaction.planning import Plan, plan_rows
+from hermes_state.compaction.planning import Budget, Plan, plan_rows
+from hermes_state.compaction.planning.budget import shares
 from hermes_state.compaction.summary.requests import name_of
 from hermes_state.compaction.tokens import Scaled, TokenCounter, as_counter, request_tokens
 from hermes_state.compaction.tokens.factors import factor_of
-from hermes_state.compaction.windows.records import Window
+from hermes_state.compaction.windows.records import LARGEST, Window
 from hermes_state.compaction.windows.rows import resolve
 from hermes_state.conversation.session_rows import session_no
-from hermes_state.errors import InvalidInput, NotFound
+from hermes_state.errors import InvalidInput, NotFound, PrefixTooLarge
 
 if TYPE_CHECKING:
     from hermes_state.compaction.summary import Summarizer
@@ -93,8 +94,20 @@ class Look:
     draft: Draft
 
 
-def look(core: Core, asked: Asked) -> Look:
-    """Look at a session. Raises `SessionNotFound`, `SessionDeleted`, `PrefixTooLarge`, `InvalidInput`, `Corrupt`."""
+@dataclass(frozen=True, kw_only=True)
+class NoRoom:
+    """What was seen of a session whose fixed prefix leaves nothing for a conversation."""
+
+    asked: Asked
+    view: LiveView
+    counter: TokenCounter
+    # as they were used, with what is left of the window in them: less than a pass needs
+    settings: Settings
+    error: PrefixTooLarge
+
+
+def look(core: Core, asked: Asked) -> Look | NoRoom:
+    """Look at a session. Raises `SessionNotFound`, `SessionDeleted`, `NotFound`, `InvalidInput`, `Corrupt`."""
     with core.reader() as reader, reader.snapshot():
         no = session_no(reader, asked.session_id)
         view = live_view(reader, no)
@@ -103,7 +116,8 @@ def look(core: Core, asked: Asked) -> Look:
         if asked.window is None and not model:
             raise NotFound(
                 f"Session {asked.session_id!r} of {reader.path} has no model, so its window is not known.",
-                hint="Give the window, or the model.", path=reader.path, session_id=asked.session_id,
+                hint="Give the window in tokens, or the model and its endpoint: --window N or --model MODEL@ENDPOINT.",
+                path=reader.path, session_id=asked.session_id,
             )
         window = resolve(reader, model, asked.endpoint) if asked.window is None else asked.window
         counter = as_counter(asked.counter)
@@ -111,12 +125,22 @@ def look(core: Core, asked: Asked) -> Look:
     if factor != 1.0 and not isinstance(counter, Scaled):
         counter = Scaled(base=counter, factor=factor)
     tokens = window if isinstance(window, int) else window.tokens
-    planned = plan_rows(
-        view.messages, window=tokens, policy=asked.policy, count=counter, fixed_tokens=asked.fixed_tokens,
-        reply_reserve=asked.reply_reserve, summary_at=view.summary_at, summary=view.summary,
-        force=asked.trigger in ("overflow", "manual"),
-    )
-    settings = _settings(asked, planned, window, counter, factor)
+    try:
+        planned = plan_rows(
+            view.messages, window=tokens, policy=asked.policy, count=counter, fixed_tokens=asked.fixed_tokens,
+            reply_reserve=asked.reply_reserve, summary_at=view.summary_at, summary=view.summary,
+            force=asked.trigger in ("overflow", "manual"),
+        )
+    except PrefixTooLarge as error:
+        facts = error.facts
+        left = shares(
+            facts["window"], fixed=facts["fixed"], reserve=facts["reserve"], usable=max(facts["usable"], 0)
+        )
+        return NoRoom(
+            asked=asked, view=view, counter=counter, error=error,
+            settings=_settings(asked, left, window, counter, factor),
+        )
+    settings = _settings(asked, planned.budget, window, counter, factor)
     draft = draft_of(view, planned, asked, counter)
     parent_id = None if view.generation is None else view.generation.id
     taken = sum(at < draft.cut_at for at in view.row_positions) - len(draft.anchors)
@@ -184,12 +208,13 @@ def source_key(parent_id: int | None, cut_at: int, anchors: Sequence[int], edit_
 
 
 def _settings(
-    asked: Asked, planned: Plan, window: int | Window, counter: TokenCounter, factor: float
+    asked: Asked, budget: Budget, window: int | Window, counter: TokenCounter, factor: float
 ) -> Settings:
-    budget, asks = planned.budget, asked.summarizer
+    asks = asked.summarizer
     return Settings(
         window=budget.window, window_kind="given" if isinstance(window, int) else window.kind, policy=asked.policy,
-        counter=counter.name, factor=factor, fixed=budget.fixed, reserve=budget.reserve, usable=budget.usable,
+        counter=counter.name, factor=factor, fixed=budget.fixed, reserve=budget.reserve,
+        reserve_asked=asked.reply_reserve, usable=budget.usable, estimated=budget.estimated,
         trigger=budget.trigger, low_water=budget.low_water, summary=budget.summary, tail=budget.tail,
         anchors=budget.anchors, worth=budget.worth, turns_between=asked.limits.turns_between,
         deadline_seconds=asked.deadline, summarizer=EXTRACTIVE if asks is None else name_of(asks),
@@ -217,6 +242,20 @@ def valid(asked: Asked) -> Asked:
         raise InvalidInput(
             f"trigger is size, overflow, manual or window, not {asked.trigger!r}.", argument="trigger"
         )
-    if not 0 < asked.deadline < float("inf"):
+    if type(asked.deadline) not in (int, float) or not 0 < asked.deadline < float("inf"):
         raise InvalidInput(f"deadline is a number of seconds above 0, not {asked.deadline!r}.", argument="deadline")
+    own = asked.summarizer_window
+    if own is not None and (type(own) is not int or not 0 < own <= LARGEST):
+        raise InvalidInput(
+            f"summarizer_window is a number of tokens from 1 to {LARGEST}, or None, not {own!r:.80}.",
+            argument="summarizer_window",
+        )
+    if asked.summarizer is not None and not callable(asked.summarizer):
+        raise InvalidInput(
+            f"summarizer is a function of a SummaryRequest, or None, not {asked.summarizer!r:.80}.",
+            argument="summarizer",
+        )
+    for name, text in (("model", asked.model), ("endpoint", asked.endpoint)):
+        if not isinstance(text, str):
+            raise InvalidInput(f"{name} is a text, not {text!r:.80}.", argument=name)
     return asked

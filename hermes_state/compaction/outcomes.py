@@ -45,7 +45,9 @@ class Settings:
     factor: float  # real tokens for one counted, learned from usage; 1.0 when nothing was
     fixed: int  # system prompt and tool schemas, tokens
     reserve: int  # kept for the reply, tokens
-    usable: int  # window - fixed - reserve
+    reserve_asked: int | None  # what the caller wanted kept; more than `reserve`: lowered to a quarter of the window
+    usable: int  # window - fixed - reserve; 512 when `estimated`
+    estimated: bool  # by the estimate alone the fixed part leaves no room: the smallest view is made
     trigger: int  # from so many tokens of messages on a pass is due
     low_water: int  # what a pass aims at
     summary: int  # most tokens of a summary

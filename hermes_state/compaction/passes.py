@@ -21,7 +21,7 @@ from hermes_state.compaction.asking import Ask, Lost, Steps
 from hermes_state.compaction.generations import begin, commit, fail, renew
 from hermes_state.compaction.generations.records import Made, Running
 from hermes_state.compaction.guards import after
-from hermes_state.compaction.looking import EXTRACTIVE, Asked, Look, look
+from hermes_state.compaction.looking import EXTRACTIVE, Asked, Look, NoRoom, look
 from hermes_state.compaction.outcomes import Outcome
 from hermes_state.compaction.reports import (
     busy,
@@ -39,7 +39,6 @@ from hermes_state.errors import (
     CompactionInflated,
     CompactionLost,
     CompactionRunning,
-    PrefixTooLarge,
     SessionReplaced,
     StateError,
     ViewMoved,
@@ -47,11 +46,13 @@ from hermes_state.errors import (
 
 if TYPE_CHECKING:
     from hermes_state.compaction.generations import Watch
+    from hermes_state.compaction.planning import Plan
     from hermes_state.engine.core import Core
 
 TERM_SECONDS = 60.0  # of the running row's lease
 # Tokens: a word for what goes, also where that is next to nothing and a pass is made for its clips.
 SMALLEST_SUMMARY = 16
+SUMMARY_AND_TAIL = 384  # thousandths of U: 0.40 U less 4 %
 LOCK_SECONDS = 2.0  # for which a turn waits for the write lock to begin a pass that nobody asked for by hand
 RENEW_SECONDS = 20.0  # three renewals a term: one may fail, one may be late
 
@@ -72,10 +73,9 @@ def steps(core: Core, watch: Watch, asked: Asked) -> Steps[Outcome]:
 
     Raises what `looking.look` raises. Errors of storage and locks raise only with `trigger="manual"`.
     """
-    try:
-        seen = look(core, asked)
-    except PrefixTooLarge as error:
-        return prefix_does_not_fit(asked, error)
+    seen = look(core, asked)
+    if isinstance(seen, NoRoom):
+        return prefix_does_not_fit(seen)
     if not seen.verdict.go:
         return not_made(seen)
     try:
@@ -130,12 +130,23 @@ def _carry_out(core: Core, seen: Look, running: Running) -> Steps[Outcome]:
     return compacted(seen, done, view_after(seen, running, summary.text), summary.notes)
 
 
+def summary_room(plan: Plan) -> int:
+    """Tokens that the summary message may take: its budget, less where the tail took all of its own.
+
+    Both together have 0.40 U, and a template writes up to 4 % more around messages than is counted (see
+    `guards.FITS_PERCENT`). A tail that an anchor made larger than its budget is not made good by the summary.
+    """
+    if plan.tail_tokens > plan.budget.tail:
+        return plan.summary_budget
+    return min(plan.summary_budget, plan.budget.usable * SUMMARY_AND_TAIL // 1000 - plan.tail_tokens)
+
+
 def _summarised(core: Core, seen: Look, running: Running) -> Steps[_Summary | Lost]:
     if not running.source:
         return _Summary(text=None, form="none", summarizer=EXTRACTIVE)
     source, previous = source_messages(core, seen), unlabelled(seen.view.summary)
     around = MESSAGE_TOKENS + seen.counter.count(LABEL)
-    budget = max(seen.plan.summary_budget - around, SMALLEST_SUMMARY)
+    budget = max(summary_room(seen.plan) - around, SMALLEST_SUMMARY)
     summarizer = seen.asked.summarizer
     if summarizer is None or not seen.asks.go:
         text = extractive(source, budget=budget, counter=seen.counter, previous=previous) or checked(

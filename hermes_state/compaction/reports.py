@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.compaction.fills import advice_for, fillings
 from hermes_state.compaction.outcomes import Filling, Next, Outcome, State
-from hermes_state.compaction.tokens import as_counter, request_tokens
+from hermes_state.compaction.tokens import request_tokens
 
 if TYPE_CHECKING:
     from hermes_state.compaction.generations.records import Generation
-    from hermes_state.compaction.looking import Asked, Look
-    from hermes_state.errors import PrefixTooLarge, StateError
+    from hermes_state.compaction.looking import Look, NoRoom
+    from hermes_state.errors import StateError
 
 
 def not_made(seen: Look) -> Outcome:
@@ -44,7 +44,7 @@ def would_be_made(seen: Look) -> Outcome:
 def compacted(seen: Look, done: Generation, messages: Sequence[dict[str, Any]], notes: Sequence[str]) -> Outcome:
     """A generation was made and is the head."""
     before, after = done.tokens_before, done.tokens_after or 0
-    fits = after + seen.asked.fixed_tokens + seen.settings.reserve <= seen.settings.window
+    fits = after - _system(seen) <= seen.settings.usable
     return _outcome(
         seen, "compacted", seen.verdict.why if fits else "still_too_large",
         f"{before} tokens became {after}" + ("." if fits else "; that does not fit yet, one more pass may help."),
@@ -74,20 +74,25 @@ def overtaken(seen: Look, by: StateError | Generation) -> Outcome:
     )
 
 
-def prefix_does_not_fit(asked: Asked, error: PrefixTooLarge) -> Outcome:
+def prefix_does_not_fit(seen: NoRoom) -> Outcome:
     """The system prompt and the tools leave nothing for a conversation: no pass can help."""
-    facts = error.facts
+    asked, error, settings, messages = seen.asked, seen.error, seen.settings, seen.view.messages
+    system, total = error.facts["system"], request_tokens(messages, seen.counter)
     fills = [
-        Filling(what="fixed", tokens=facts["tools"], detail="tools and what else the caller declared"),
-        Filling(what="reserve", tokens=facts["reserve"], detail="kept free for the reply"),
+        Filling(what="fixed", tokens=settings.fixed - system, detail="tools and what else the caller declared"),
+        Filling(what="reserve", tokens=settings.reserve, detail="kept free for the reply"),
     ]
-    if facts["system"]:
-        fills.insert(0, Filling(what="fixed", tokens=facts["system"], detail="system messages of the session"))
+    if system:
+        fills.insert(0, Filling(what="fixed", tokens=system, detail="system messages of the session"))
+    if total > system:
+        fills.append(Filling(what="rest", tokens=total - system, detail="the conversation, which a pass could shorten"))
+    generation = seen.view.generation
     return Outcome(
         session_id=asked.session_id, state="given_up", why=error.code, detail=error.message, next="await_user",
-        generation=None, tokens_before=0, tokens_after=None, tokens_fixed=facts["fixed"],
-        tokens_reserved=facts["reserve"], window=facts["window"], counter=as_counter(asked.counter).name, fits=False,
-        fills=fills, advice=advice_for(fills, facts["window"]), error=error,
+        generation=None if generation is None else generation.generation, tokens_before=total, tokens_after=None,
+        tokens_fixed=asked.fixed_tokens, tokens_reserved=settings.reserve, window=settings.window,
+        counter=settings.counter, fits=False, settings=settings, fills=fills,
+        advice=advice_for(fills, settings.window), error=error,
     )
 
 
@@ -113,6 +118,12 @@ def _outcome(seen: Look, state: State, why: str, detail: str, **more: Any) -> Ou
         "next": "await_user" if stuck else "resend" if seen.now.refused else next_of(view.messages),
         "advice": advice_for(fills, settings.window) if stuck else (),
     }
+    if settings.estimated:
+        more["warnings"] = (*more.get("warnings", ()), (
+            f"prefix_estimated: by the estimate the fixed part takes {settings.fixed} of {settings.window} tokens"
+            " and leaves no room; as it may be too high, the smallest view is made. Give a tokenizer as the counter to"
+            " know."
+        ))
     return Outcome(
         session_id=seen.asked.session_id, state=state, why=why, detail=detail, tokens_fixed=seen.asked.fixed_tokens,
         tokens_reserved=settings.reserve, window=settings.window, counter=settings.counter, fits=fits, plan=seen.plan,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_state.changes.records import record
 from hermes_state.errors import IdempotencyConflict, InvalidInput, TooOld
+from hermes_state.outbox.inputs import LATEST, MOST_ID, moment, seconds, text, whole
 from hermes_state.outbox.records import Obligation, read, read_by_dedupe_id
 from hermes_state.outbox.schedules import Schedule, schedule_for
 from hermes_state.outbox.states import Policy
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 HORIZON_SECONDS = 7 * 86_400.0
 # The largest payload: what is larger belongs into a message that the payload names.
 MOST_BYTES = 1_048_576
-# Longest name of anything here; platform ids are far below.
-MOST_CHARACTERS = 512
+MOST_PRIORITY = 1000
+# How far after now the time at which something was made may be: a day, for senders whose clock has the wrong time zone.
+MOST_AHEAD_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,31 +51,35 @@ def append(
 ) -> Recorded:
     """Record what is owed, or find it recorded before. Call it in the transaction that makes it owed.
 
-    `payload` is anything JSON can say, at most 1 MiB; `at` is now, `made_at` when its sender made it (default: now),
-    `due_at` when it may go out (default: now), all epoch seconds UTC. Raises `InvalidInput`, `TooOld` (made before what
-    is still remembered), `IdempotencyConflict` (the id was recorded for something else).
+    `payload` is anything JSON can say, at most 1 MiB; texts have at most 512 characters; `priority` is from -1000 to
+    1000, the higher goes first. `at` is now, `made_at` when its sender made it (default: now; at most a day ahead),
+    `due_at` when it may go out (default: now), all epoch seconds UTC. Who records the same obligation again gives the
+    `made_at` of the first time: without it an id that was forgotten is new. Raises `InvalidInput`, `TooOld` (made
+    before what is still remembered), `IdempotencyConflict` (the id was recorded for something else).
     """
-    names = {"dedupe_id": dedupe_id, "kind": kind, "transport": transport}
-    for name, value in (*names.items(), ("target", target), ("lane", lane), ("batch", batch)):
-        if value is None and name in ("lane", "batch"):
-            continue
-        if not isinstance(value, str) or len(value) > MOST_CHARACTERS or "\0" in value or (name in names and not value):
-            raise InvalidInput(
-                f"{name} of an obligation is a text of at most {MOST_CHARACTERS} characters without NUL"
-                f"{', not empty' if name in names else ''}, not {value!r:.80}.",
-                argument=name,
-            )
-    if isinstance(priority, bool) or not isinstance(priority, int) or not -1000 <= priority <= 1000:
-        raise InvalidInput(f"priority is a whole number from -1000 to 1000, not {priority!r}.", argument="priority")
+    for name, value in (("dedupe_id", dedupe_id), ("kind", kind), ("transport", transport)):
+        text(name, value)
+    text("target", target, empty=True)
+    for name, given in (("lane", lane), ("batch", batch)):
+        if given is not None:
+            text(name, given, empty=True)
+    whole("priority", priority, -MOST_PRIORITY, MOST_PRIORITY)
     chosen = _policy(policy)
-    made, due = at if made_at is None else made_at, at if due_at is None else due_at
-    text, size = _json(payload)
+    moment("at", at)
+    made = at if made_at is None else moment("made_at", made_at)
+    due = at if due_at is None else moment("due_at", due_at)
+    seconds("horizon_seconds", horizon_seconds, most=LATEST, zero=False)
+    if schedule is not None and not isinstance(schedule, Schedule):
+        raise InvalidInput(f"schedule is a Schedule, not {schedule!r:.80}.", argument="schedule")
+    if retry_of is not None:
+        whole("retry_of", retry_of, 1, MOST_ID)
+    content, size = _json(payload)
     if size > MOST_BYTES:
         raise InvalidInput(
             f"The payload of obligation {dedupe_id!r} has {size:,} bytes; {MOST_BYTES:,} is the most.",
             hint="Store the text as a message and name it in the payload.", argument="payload", size=size,
         )
-    check = _check(kind, transport, target, lane, batch, priority, chosen, text)
+    check = check_of(kind, transport, target, lane, batch, priority, chosen, content)
     before = read_by_dedupe_id(tx, dedupe_id)
     if before is not None:
         recorded = tx.row("SELECT payload_check FROM outbox WHERE id = ?", (before.id,))
@@ -84,14 +90,16 @@ def append(
                 path=tx.path, key=dedupe_id,
             )
         return Recorded(obligation=before, new=False)
-    oldest = max(forgotten_to(tx), at - horizon_seconds)
-    if made <= oldest:
-        raise TooOld(
-            f"Obligation {dedupe_id!r} was made {at - made:.0f} s ago; {tx.path} remembers ids for"
-            f" {at - oldest:.0f} s, so it cannot tell whether it was sent.",
-            hint="Decide by what the receiver shows; record it under a new id if it is still owed.",
-            path=tx.path, dedupe_id=dedupe_id, made_at=made, remembered_from=oldest,
+    if made > at + MOST_AHEAD_SECONDS:
+        raise InvalidInput(
+            f"Obligation {dedupe_id!r} says that it was made {made - at:.0f} s from now; {MOST_AHEAD_SECONDS:.0f} s is"
+            " what a clock may be ahead.",
+            hint="made_at is when its sender made it; when it may go out is due_at.", argument="made_at",
         )
+    forgotten = forgotten_to(tx)
+    # A clock that was ahead may have raised the horizon beyond now: what is made now is new all the same.
+    if made <= at - horizon_seconds or (made <= forgotten and not made == at < forgotten):
+        raise _too_old(tx, dedupe_id, at=at, made=made, remembered_from=max(forgotten, at - horizon_seconds))
     plan = schedule or schedule_for(kind)
     if plan.longest_age() >= horizon_seconds:
         raise InvalidInput(
@@ -103,8 +111,8 @@ def append(
         "INSERT INTO outbox (dedupe_id, kind, transport, target, lane, batch, priority, policy, payload, payload_bytes,"
         " payload_check, schedule, made_at, due_at, retry_of) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            dedupe_id, kind, transport, target, lane, batch, priority, str(chosen), text, size, check, plan.to_json(),
-            made, due, retry_of,
+            dedupe_id, kind, transport, target, lane, batch, priority, str(chosen), content, size, check,
+            plan.to_json(), made, due, retry_of,
         ),
     )
     number = tx.last_insert_rowid()
@@ -120,6 +128,28 @@ def forgotten_to(reader: Reader) -> float:
     return 0.0 if row is None else float(row[0])
 
 
+def _too_old(reader: Reader, dedupe_id: str, *, at: float, made: float, remembered_from: float) -> TooOld:
+    if remembered_from < at:
+        message = (
+            f"Obligation {dedupe_id!r} was made {at - made:.0f} s ago; {reader.path} remembers ids for"
+            f" {at - remembered_from:.0f} s, so it cannot tell whether it was sent."
+        )
+        hint = "Decide by what the receiver shows; record it under a new id if it is still owed."
+    else:
+        message = (
+            f"Obligation {dedupe_id!r} was made {abs(at - made):.0f} s {'ago' if made <= at else 'from now'};"
+            f" {reader.path} forgot ids up to {remembered_from - at:.0f} s from now, when a clock was ahead, so it"
+            " cannot tell whether it was sent."
+        )
+        hint = (
+            "Decide by what the receiver shows; if it is still owed, record it under a new id as made now: without"
+            " made_at."
+        )
+    return TooOld(
+        message, hint=hint, path=reader.path, dedupe_id=dedupe_id, made_at=made, remembered_from=remembered_from
+    )
+
+
 def _policy(value: Any) -> Policy:
     try:
         return Policy(value)
@@ -133,11 +163,18 @@ def _policy(value: Any) -> Policy:
 def _json(payload: Any) -> tuple[str, int]:
     """The payload as stored, and its bytes."""
     try:
-        text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
-        return text, len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate is a ValueError too
+        content = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"The payload of an obligation is JSON: {error}.", argument="payload") from error
+    try:
+        return content, len(content.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"The payload of an obligation has a lone surrogate, {content[error.start]!a}, which no file can hold.",
+            hint="Decode texts with errors='replace', or send them as bytes in base64.", argument="payload",
+        ) from error
 
 
-def _check(*parts: object) -> str:
+def check_of(*parts: object) -> str:
+    """SHA-256 (hex) of what an obligation is: kind, transport, target, lane, batch, priority, policy, JSON payload."""
     return hashlib.sha256(json.dumps([str(part) if part is not None else None for part in parts]).encode()).hexdigest()

@@ -1,12 +1,12 @@
-"""Claiming what is due: one process at a time sends an obligation, and what a dead process was sending is settled.
+"""Claiming what is due: one process at a time sends an obligation.
 
 Invariant: a claim is had only when the transaction that wrote it committed, at `power` wherever a row may be sent only
 once: otherwise a power cut would give it out again. Within a lane nothing is claimed before what precedes it is
 settled; a higher priority precedes. Nothing is claimed for a transport that the caller does not name as up, so an
-unavailable one costs nothing. What was judged lost is what is settled: the row is compared again inside.
+unavailable one costs nothing.
 
-Not for: verdicts (see `settling`). A visibility timeout alone was rejected: it sends twice whenever a sender is slow,
-and makes others wait although the sender is known to be dead.
+Not for: verdicts (see `settling`), claims that lost their sender (see `losing`). A visibility timeout alone was
+rejected: it sends twice whenever a sender is slow, and makes others wait although the sender is known to be dead.
 """
 
 from __future__ import annotations
@@ -14,97 +14,50 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_state.clock import ClockDomain
-from hermes_state.leases.judging import Judging
-from hermes_state.leases.rows import LeaseRow
-from hermes_state.leases.states import ACQUIRE, Outcome
-from hermes_state.outbox.records import COLUMNS, Claim, Obligation, obligation, read
-from hermes_state.outbox.settling import lose
+from hermes_state.outbox.records import COLUMNS, Claim, Obligation, obligation
 from hermes_state.outbox.states import TRANSITIONS, Event, State
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
 
-# How many claims of others one call looks at, and how many siblings one claim takes at most.
-MOST_JUDGED = 200
+# How many obligations one claim has at most.
 MOST_SIBLINGS = 50
-# For how long an owner that was found alive is believed: a dead one is noticed so much later, and eight senders that
-# claim as fast as they can do not open each other's lock files for every claim.
-ALIVE_SECONDS = 1.0
 
 _PRECEDED = (
     "EXISTS (SELECT 1 FROM outbox p WHERE p.settled_at IS NULL AND p.lane = o.lane"
     " AND (p.priority > o.priority OR (p.priority = o.priority AND p.id < o.id)){beside})"
 )
+# What kinds are wanted and what is left out are JSON lists; no list of kinds: all.
+_WANTED = "(?3 IS NULL OR kind IN (SELECT value FROM json_each(?3))) AND id NOT IN (SELECT value FROM json_each(?4))"
 _DUE = (
-    f"SELECT {COLUMNS} FROM outbox o WHERE state = 'pending' AND transport = ? AND due_at <= ?{{kinds}}"
-    f" AND (lane IS NULL OR NOT {_PRECEDED.format(beside='')}) ORDER BY priority DESC, due_at, id LIMIT ?"
+    f"SELECT {COLUMNS} FROM outbox o WHERE state = 'pending' AND transport = ?1 AND due_at <= ?2 AND {_WANTED}"
+    f" AND (lane IS NULL OR NOT {_PRECEDED.format(beside='')}) ORDER BY priority DESC, due_at, id LIMIT ?5"
 )
+# By the index of batches: the planner would read all that is due.
 _SIBLINGS = (
-    f"SELECT {COLUMNS} FROM outbox o WHERE settled_at IS NULL AND batch = ?1 AND state = 'pending' AND transport = ?2"
-    f" AND id NOT IN (SELECT value FROM json_each(?3))"
-    f" AND (lane IS NULL OR NOT {_PRECEDED.format(beside=' AND p.id NOT IN (SELECT value FROM json_each(?3))')})"
+    f"SELECT {COLUMNS} FROM outbox o INDEXED BY outbox_batch WHERE settled_at IS NULL AND batch = ?5"
+    f" AND state = 'pending' AND transport = ?1 AND due_at <= ?2 AND {_WANTED}"
+    " AND id NOT IN (SELECT value FROM json_each(?6))"
+    f" AND (lane IS NULL OR NOT {_PRECEDED.format(beside=' AND p.id NOT IN (SELECT value FROM json_each(?6))')})"
     " ORDER BY priority DESC, id LIMIT 1"
 )
-_HELD = (
-    "SELECT id, fence, renewals, owner, boot_id, time_namespace, expires_boottime, term_seconds, claimed_at FROM outbox"
-    " WHERE state = 'claimed'"
-)
-
-
-def lost_claims(
-    reader: Reader, judging: Judging, *, own: str, now: float, domain: ClockDomain, alive: dict[str, float]
-) -> list[LeaseRow]:
-    """Claims whose sender is gone, or let them run out, as seen. It looks into lock files: not in a transaction.
-
-    `alive`: until when (boot time) an owner that was found alive is not looked at again; kept up here.
-    """
-    found = []
-    dead = {own: False, **{owner: False for owner, until in alive.items() if now < until}}
-    for row in reader.rows(f"{_HELD} ORDER BY owner, id LIMIT ?", (MOST_JUDGED,)):
-        seen = _lease_row(row)
-        owner = str(seen.owner)
-        if seen.domain.comparable(domain) or owner == own:
-            if now >= seen.expires_boottime:
-                found.append(seen)
-                continue
-            if owner not in dead:  # one look at a lock file for all claims of one owner
-                dead[owner] = judging.judge(seen)[1].dead
-                alive[owner] = now + ALIVE_SECONDS
-            if dead[owner]:
-                found.append(seen)
-        elif ACQUIRE[judging.judge(seen)[0]] is Outcome.TAKE:
-            found.append(seen)
-    return found
-
-
-def settle_lost(tx: Transaction, seen: Sequence[LeaseRow], *, at: float) -> int:
-    """Give back or end what lost its sender, unless its row has changed since it was judged; returns how many."""
-    count = 0
-    for judged in seen:
-        number = int(judged.name.removeprefix("outbox "))
-        row = tx.row(f"{_HELD} AND id = ?", (number,))
-        if row is None or _lease_row(row) != judged:
-            continue
-        held = read(tx, number)
-        assert held is not None
-        lose(tx, held, "its sender died or went silent between claim and verdict", at=at)
-        count += 1
-    return count
 
 
 def claim(
     tx: Transaction, *, transports: Sequence[str], kinds: Sequence[str] | None, limit: int, term_seconds: float,
-    owner: str, incarnation: str, domain: ClockDomain, boottime: float, at: float,
+    owner: str, incarnation: str, domain: ClockDomain, boottime: float, at: float, without: Sequence[int] = (),
 ) -> list[Claim]:
-    """Claim up to `limit` obligations that are due, each with its siblings, the most urgent first."""
+    """Claim up to `limit` obligations that are due, each with its siblings, the most urgent first.
+
+    `without`: ids that are left alone. The last claim may take siblings beyond `limit`.
+    """
     due: list[Obligation] = []
-    wanted = "" if kinds is None else " AND kind IN (SELECT value FROM json_each(?))"
+    wanted = (at, None if kinds is None else json.dumps(list(kinds)), json.dumps(list(without)))
     for transport in transports:
-        values: list[Any] = [transport, at, *([] if kinds is None else [json.dumps(list(kinds))]), limit]
-        due += [obligation(row) for row in tx.rows(_DUE.format(kinds=wanted), values)]
+        due += [obligation(row) for row in tx.rows(_DUE, (transport, *wanted, limit))]
     due.sort(key=lambda one: (-one.priority, one.due_at, one.id))
     claims: list[Claim] = []
     taken: set[int] = set()
@@ -113,7 +66,7 @@ def claim(
             break
         if primary.id in taken:
             continue
-        chosen = [primary, *_siblings(tx, primary)]
+        chosen = [primary, *_siblings(tx, primary, wanted)]
         state = TRANSITIONS[State.PENDING, Event.CLAIM]
         for one in chosen:
             tx.execute(
@@ -130,13 +83,15 @@ def claim(
     return claims
 
 
-def _siblings(tx: Transaction, primary: Obligation) -> list[Obligation]:
-    """What is pending of its batch and may go with it; what another process has is left out."""
+def _siblings(tx: Transaction, primary: Obligation, wanted: tuple[float, str | None, str]) -> list[Obligation]:
+    """What is due of its batch and may go with it; left out are those that another process has, that are not due or of
+    a kind that is not asked for."""
     if primary.batch is None:
         return []
     chosen = [primary]
     while len(chosen) < MOST_SIBLINGS:
-        row = tx.row(_SIBLINGS, (primary.batch, primary.transport, json.dumps([one.id for one in chosen])))
+        ids = json.dumps([one.id for one in chosen])
+        row = tx.row(_SIBLINGS, (primary.transport, *wanted, primary.batch, ids))
         if row is None:
             break
         chosen.append(obligation(row))
@@ -173,12 +128,3 @@ def renew(
         )
         if not changed:
             raise lost(one)
-
-
-def _lease_row(row: Sequence[Any]) -> LeaseRow:
-    number, fence, renewals, owner, boot_id, time_namespace, expires, term, claimed_at = row
-    return LeaseRow(
-        name=f"outbox {number}", fence=fence, renewals=renewals, owner=owner,
-        domain=ClockDomain(boot_id=boot_id or "", time_namespace=time_namespace or ""),
-        acquired_boottime=expires - term, expires_boottime=expires, term_seconds=term, acquired_at=claimed_at,
-    )

@@ -1,18 +1,30 @@
-"""Looking at the outbox: pages, newest first, and counts."""
+"""Looking at the outbox: pages, newest first, and counts.
+
+Invariant: nothing here writes, and a page is asked for by ids, so that what is recorded meanwhile moves nothing.
+
+Not for: claiming, which has an order of its own (see `claims`). Pages by offset were rejected: a row that comes in
+between would be shown twice.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hermes_state.errors import InvalidInput
 from hermes_state.outbox.append import forgotten_to
+from hermes_state.outbox.inputs import MOST_ID, text, whole
 from hermes_state.outbox.records import COLUMNS, Obligation, obligation
 from hermes_state.outbox.states import State
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
+
+
+# Rows of one page: payloads of 1 MiB each would be 1 GB.
+MOST_PAGE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +42,14 @@ def page(
     reader: Reader, *, states: Sequence[State] | None, kind: str | None, transport: str | None, limit: int,
     before: int | None,
 ) -> list[Obligation]:
-    """Up to `limit` obligations with an id below `before`, newest first."""
-    wanted = None if states is None else json.dumps([str(state) for state in states])
+    """Up to `limit` obligations with an id below `before`, newest first. Raises `InvalidInput`."""
+    wanted = None if states is None else json.dumps([str(known(state)) for state in listed(states)])
+    whole("limit", limit, 1, MOST_PAGE)
+    if before is not None:
+        whole("before", before, 1, MOST_ID)
+    for name, value in (("kind", kind), ("transport", transport)):
+        if value is not None:
+            text(name, value)
     return [
         obligation(row)
         for row in reader.rows(
@@ -41,6 +59,24 @@ def page(
             (before, wanted, kind, transport, limit),
         )
     ]
+
+
+def listed(states: Any) -> Iterable[Any]:
+    """A list of states, which a single one is not."""
+    if isinstance(states, str) or not isinstance(states, Iterable):
+        raise InvalidInput(f"states is a list of states, not {states!r:.80}.", argument="states")
+    return states
+
+
+def known(state: Any) -> State:
+    """One of the states, also by its name."""
+    try:
+        return State(state)
+    except ValueError:
+        raise InvalidInput(
+            f"{state!r:.80} is no state of an obligation.", hint=f"The states are {', '.join(State)}.",
+            argument="states",
+        ) from None
 
 
 def counts(reader: Reader, *, at: float) -> Counts:

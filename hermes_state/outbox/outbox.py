@@ -1,25 +1,24 @@
 """`store.outbox`: record what is owed, claim what is due, settle what was claimed.
 
-Invariant: no handler runs inside a transaction. Settlements are committed at `power`; so is a claim of anything that
-may be sent only once.
+Invariant: no handler runs inside a transaction, and no claim waits for the handler of another. Settlements are
+committed at `power`; so is a claim of anything that may be sent only once.
 
 Not for: sending. A thread of its own that sends was rejected: only the caller knows when its transports are up.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_state.errors import InvalidInput, NotFound, Refused
-from hermes_state.leases.judging import Judging
-from hermes_state.outbox import claims, listing, settling, upkeep
+from hermes_state.errors import InvalidInput, StaleFence, StateError
+from hermes_state.outbox import claims, listing, losing, people, settling, upkeep
 from hermes_state.outbox.append import HORIZON_SECONDS, Recorded, append
-from hermes_state.outbox.records import Claim, Obligation, read, read_by_dedupe_id
+from hermes_state.outbox.inputs import LATEST, MOST_ID, MOST_REASON, names, seconds, text, whole
+from hermes_state.outbox.records import Claim, Obligation, read
 from hermes_state.outbox.schedules import Schedule
-from hermes_state.outbox.states import TERMINAL, Event, Policy, State
-from hermes_state.outbox.verdicts import VERDICTS, Failed, Lost, NotAdmitted, NotSent, Verdict
+from hermes_state.outbox.states import Event, Policy, State
+from hermes_state.outbox.verdicts import VERDICTS, Failed, Lost, NotSent, Verdict, shown, told
 from hermes_state.owners.presence import presence_of
 
 if TYPE_CHECKING:
@@ -29,6 +28,10 @@ if TYPE_CHECKING:
 
 # How long a claim lasts unless it is renewed: longer than any one send, short enough for a person to wait.
 TERM_SECONDS = 60.0
+# The longest one: what takes longer says so by renewing.
+LONGEST_TERM_SECONDS = 86_400.0
+# Most obligations in one call; each is a row that is written.
+MOST_CLAIMED = 1000
 
 
 class Outbox:
@@ -38,8 +41,7 @@ class Outbox:
         """`presence` makes another owner than this process of what is claimed here; for tests."""
         self._core = core
         self._presence = presence
-        self._judging = Judging(core)
-        self._alive: dict[str, float] = {}
+        self._watch = losing.Watch(core)
         self._told: tuple[OwnerIdentity, str] | None = None
 
     # --- recording -------------------------------------------------------------------------------------------
@@ -70,32 +72,38 @@ class Outbox:
         self, transports: Iterable[str], *, kinds: Iterable[str] | None = None, limit: int = 1,
         term_seconds: float = TERM_SECONDS,
     ) -> list[Claim]:
-        """Claim up to `limit` obligations that are due, for the transports that are up; siblings come in one claim.
+        """Claim up to `limit` obligations (1 to 1000) that are due, for the transports that are up.
 
-        What a dead process was sending is settled first: `unknown` where it may be sent only once, else due again and
-        marked `recovered`. An empty list costs no write. Raises `InvalidInput`, `ReadOnlyStore`, `LockTimeout`.
+        Siblings of a batch that are due, of `kinds` and on the same transport come in one claim (at most 50), which may
+        go beyond `limit`; one that is not due yet stays. What a dead process was sending, or let run out, is settled
+        first: `unknown` where it may be sent only once, else due again and marked `recovered`. Each claim runs out
+        `term_seconds` (at most a day) from now, also while it waits for its turn: claim only what is sent at once, or
+        use `deliver`. An empty list costs no write when nothing is due. Raises `InvalidInput`, `ReadOnlyStore`,
+        `LockTimeout`.
         """
-        up, wanted = list(dict.fromkeys(transports)), None if kinds is None else list(kinds)
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
-            raise InvalidInput(f"limit is a whole number from 1 to 1000, not {limit!r}.", argument="limit")
-        if not 0 < term_seconds < math.inf:
-            raise InvalidInput(f"term_seconds is above 0 and finite, not {term_seconds!r}.", argument="term_seconds")
+        up, wanted = names("transports", transports), None if kinds is None else names("kinds", kinds)
+        whole("limit", limit, 1, MOST_CLAIMED)
+        return self._claim(up, wanted, limit, term(term_seconds), ())
+
+    def _claim(
+        self, up: Sequence[str], wanted: Sequence[str] | None, limit: int, term_seconds: float, without: Sequence[int]
+    ) -> list[Claim]:
         core, clock = self._core, self._core.clock
         owner = self._owner()
         at, boottime, domain = clock.now(), clock.boottime(), clock.domain()
         with core.reader() as reader:
-            lost = claims.lost_claims(reader, self._judging, own=owner, now=boottime, domain=domain, alive=self._alive)
+            lost = self._watch.lost(reader, own=owner, now=boottime, domain=domain)
             if not lost and not claims.anything_due(reader, up, at=at):
                 return []
             once = bool(lost) or claims.any_at_most_once(reader, up, at=at)
 
         def work(tx: Transaction) -> list[Claim]:
-            claims.settle_lost(tx, lost, at=at)
+            losing.settle_lost(tx, lost, at=at)
             incarnation = tx.row("SELECT incarnation FROM store")
             assert incarnation is not None  # a store without its row does not open
             found = claims.claim(
                 tx, transports=up, kinds=wanted, limit=limit, term_seconds=term_seconds, owner=owner,
-                incarnation=str(incarnation[0]), domain=domain, boottime=boottime, at=at,
+                incarnation=str(incarnation[0]), domain=domain, boottime=boottime, at=at, without=without,
             )
             if not once and any(one.policy is Policy.AT_MOST_ONCE for claimed in found for one in claimed):
                 raise _Sooner()  # recorded since the look: the commit has to be of the other kind
@@ -116,12 +124,15 @@ class Outbox:
         return self._told[1]
 
     def renew(self, claimed: Claim, *, term_seconds: float = TERM_SECONDS) -> None:
-        """Have a claim for another term from now. Raises `StaleFence` when somebody else decided about it."""
-        clock = self._core.clock
+        """Have a claim for another term from now, at most a day; for handlers that take long, from any thread.
+
+        Raises `StaleFence` when somebody else decided about it, `InvalidInput`.
+        """
+        clock, seconds_more = self._core.clock, term(term_seconds)
 
         def work(tx: Transaction) -> None:
             claims.renew(
-                tx, claimed, until=clock.boottime() + term_seconds, domain=clock.domain(),
+                tx, claimed, until=clock.boottime() + seconds_more, domain=clock.domain(),
                 lost=lambda one: settling.stale(tx, one, read(tx, one.id)),
             )
 
@@ -130,11 +141,13 @@ class Outbox:
     def settle(self, claimed: Claim, verdict: Verdict) -> dict[int, State]:
         """Write the one verdict of a claim; returns the state of each of its obligations.
 
-        Raises `StaleFence` when one of them is not ours any more (nothing is changed then), `InvalidInput`.
+        It counts while the claim is ours, and after its term as long as nobody took it; also late, when an obligation
+        that is sent at least once was taken for lost and nobody has claimed it since. Raises `StaleFence` when one of
+        them is not ours any more (nothing is changed then; `facts` has its `state`), `InvalidInput`.
         """
         if not isinstance(verdict, VERDICTS):
             raise InvalidInput(
-                f"A verdict is one of {', '.join(kind.__name__ for kind in VERDICTS)}, not {verdict!r:.80}.",
+                f"A verdict is one of {', '.join(kind.__name__ for kind in VERDICTS)}, not {shown(verdict)}.",
                 hint="Nothing returned is no acceptance.", argument="verdict",
             )
         at = self._core.clock.now()
@@ -144,23 +157,41 @@ class Outbox:
         self, handler: Callable[[Claim], Verdict | None], transports: Iterable[str], *,
         kinds: Iterable[str] | None = None, limit: int = 1, term_seconds: float = TERM_SECONDS,
     ) -> list[tuple[Claim, Verdict]]:
-        """Claim, call `handler` for each claim, settle by what it says; returns what was sent and how it ended.
+        """Claim, call `handler`, settle by what it says, up to `limit` times; returns what was sent and how it ended.
+
+        Each claim is made right before its handler is called, so none waits for another; a handler that takes longer
+        than `term_seconds` calls `renew(claim)`. What was refunded or failed is not tried again in the same call.
 
         A handler that raises `NotSent` spends an attempt; any other error leaves open whether it went out, so it is
         `unknown` at most once and sent again at least once, and is raised once its claim is settled. One that returns
         no verdict has not accepted: it spends an attempt.
+
+        A verdict that cannot be written any more, since the term ran out and somebody else decided, is not lost: it is
+        raised as `StaleFence`, whose `facts` have the `claim`, the `verdict`, the `state` in which the row is, and what
+        was `delivered` before. Any other error of writing it carries the verdict as a note.
         """
+        return self.deliver_until(
+            handler, transports, kinds=kinds, limit=limit, term_seconds=term_seconds, stopped=lambda: False
+        )
+
+    def deliver_until(
+        self, handler: Callable[[Claim], Verdict | None], transports: Iterable[str], *,
+        kinds: Iterable[str] | None, limit: int, term_seconds: float, stopped: Callable[[], bool],
+    ) -> list[tuple[Claim, Verdict]]:
+        """As `deliver`; nothing more is claimed once `stopped()` is true."""
+        up, wanted = names("transports", transports), None if kinds is None else names("kinds", kinds)
+        whole("limit", limit, 1, MOST_CLAIMED)
+        lasting = term(term_seconds)
         done: list[tuple[Claim, Verdict]] = []
-        waiting = self.claim(transports, kinds=kinds, limit=limit, term_seconds=term_seconds)
-        try:
-            while waiting:
-                claimed = waiting.pop(0)
-                verdict = self._sent(handler, claimed)
-                self.settle(claimed, verdict)
-                done.append((claimed, verdict))
-        finally:
-            for claimed in waiting:  # certainly not sent: somebody raised before their turn came
-                self.settle(claimed, NotAdmitted(why="its sender stopped before its turn came", retry_after=0.0))
+        given: list[int] = []
+        while len(done) < limit and not stopped():
+            claimed = next(iter(self._claim(up, wanted, 1, lasting, given)), None)
+            if claimed is None:
+                break
+            given += [one.id for one in claimed]
+            verdict = self._sent(handler, claimed)
+            self._settle_sent(claimed, verdict, done)
+            done.append((claimed, verdict))
         return done
 
     def _sent(self, handler: Callable[[Claim], Verdict | None], claimed: Claim) -> Verdict:
@@ -168,30 +199,44 @@ class Outbox:
         try:
             said = handler(claimed)
         except NotSent as error:
-            return Failed(why=str(error) or "nothing was sent")
+            return Failed(why=told(error) or "nothing was sent")
         except BaseException as error:
-            self.settle(claimed, Lost(why=f"{type(error).__name__}: {error}"))
+            try:
+                self.settle(claimed, Lost(why=f"{type(error).__name__}: {told(error)}"))
+            except StateError as refused:
+                error.add_note(f"That it is lost was not written: {refused} {refused.hint}")
             raise
-        return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {said!r:.80}")
+        return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {shown(said)}")
+
+    def _settle_sent(self, claimed: Claim, verdict: Verdict, done: list[tuple[Claim, Verdict]]) -> None:
+        """Settle what a handler has sent, and let no error take its verdict along."""
+        try:
+            self.settle(claimed, verdict)
+        except StaleFence as stale:
+            raise StaleFence(
+                f"{stale.message} Its handler had said {type(verdict).__name__}.", hint=stale.hint,
+                **{**stale.facts, "claim": claimed, "verdict": verdict, "delivered": tuple(done)},
+            ) from stale
+        except StateError as error:
+            which = ", ".join(repr(one.dedupe_id) for one in claimed)
+            error.add_note(f"Of {which} the handler had said {shown(verdict)}, which was not written.")
+            raise
 
     # --- people ----------------------------------------------------------------------------------------------
 
     def get(self, key: int | str) -> Obligation:
-        """One obligation by its number or its dedupe id. Raises `NotFound`."""
+        """One obligation by its number or its dedupe id. Raises `NotFound`, `InvalidInput`."""
         with self._core.reader() as reader:
-            found = read(reader, key) if isinstance(key, int) else read_by_dedupe_id(reader, key)
-        if found is None:
-            raise NotFound(
-                f"There is no obligation {key!r} in {self._core.path}.", hint="`hermes outbox list` shows them.",
-                path=self._core.path, key=key,
-            )
-        return found
+            return people.find(reader, key)
 
     def page(
         self, *, states: Sequence[State] | None = None, kind: str | None = None, transport: str | None = None,
         limit: int = 50, before: int | None = None,
     ) -> list[Obligation]:
-        """Up to `limit` obligations, newest first; `before` is the id that the last page ended at."""
+        """Up to `limit` obligations (1 to 1000), newest first; `before` is the id that the last page ended at.
+
+        Raises `InvalidInput`.
+        """
         with self._core.reader() as reader:
             return listing.page(
                 reader, states=states, kind=kind, transport=transport, limit=limit, before=before
@@ -205,42 +250,19 @@ class Outbox:
     def retry(self, key: int | str, *, dedupe_id: str | None = None) -> Obligation:
         """Send one now: a pending one is due at once; of a settled one a new obligation is made that names it.
 
-        `dedupe_id`: of the new one; by default the old one with the number of the retry. What is claimed is refused:
-        somebody sends it. Raises `NotFound`, `Refused`.
+        The new one has the batch, lane, priority, policy and schedule of the old one. Without `dedupe_id` it gets the
+        old id with `#retry-1`, -2, ..., and while one that was made so is not settled, asking again gives that one and
+        makes no second. With `dedupe_id`, not the old one, it is made once for each, however often it is asked for.
+        What is claimed is refused: somebody sends it. Raises `NotFound`, `Refused`, `InvalidInput`,
+        `IdempotencyConflict` (the id is in use for something else).
         """
-        one = self.get(key)
-        at = self._core.clock.now()
-
-        def work(tx: Transaction) -> Obligation:
-            now = read(tx, one.id)
-            if now is None or now.state is State.CLAIMED:
-                raise Refused(
-                    f"Obligation {one.dedupe_id!r} in {tx.path} is being sent.", hint="Wait for its verdict.",
-                    path=tx.path, dedupe_id=one.dedupe_id,
-                )
-            if now.state is State.PENDING:
-                tx.execute("UPDATE outbox SET due_at = min(due_at, ?) WHERE id = ?", (at, now.id))
-                found = read(tx, now.id)
-                assert found is not None
-                return found
-            if now.payload is None:
-                raise Refused(
-                    f"The payload of obligation {one.dedupe_id!r} in {tx.path} was blanked after it was settled.",
-                    hint="Record it anew from its source.", path=tx.path, dedupe_id=one.dedupe_id,
-                )
-            (before,) = tx.rows("SELECT count(*) FROM outbox WHERE retry_of = ?", (now.id,))[0]
-            return append(
-                tx, dedupe_id=dedupe_id or f"{now.dedupe_id}#retry-{before + 1}", kind=now.kind,
-                transport=now.transport, payload=now.payload, policy=now.policy, target=now.target, lane=now.lane,
-                priority=now.priority, schedule=now.schedule, at=at, retry_of=now.id,
-            ).obligation
-
-        return self._core.write(work, durability="power")
+        one, at = self.get(key), self._core.clock.now()
+        return self._core.write(lambda tx: people.retry(tx, one.id, dedupe_id=dedupe_id, at=at), durability="power")
 
     def drop(self, key: int | str, *, reason: str) -> Obligation:
         """Take a pending one back for good. Settled ones stay as they are; a claimed one is refused.
 
-        Raises `NotFound`, `Refused`, `InvalidInput` (no reason).
+        `reason` has at most 4,000 characters. Raises `NotFound`, `Refused`, `InvalidInput` (no reason).
         """
         return self._end(key, Event.DROP, reason)
 
@@ -249,26 +271,9 @@ class Outbox:
         return self._end(key, Event.SUPPRESS, reason)
 
     def _end(self, key: int | str, event: Event, reason: str) -> Obligation:
-        if not reason.strip():
-            raise InvalidInput("Say why it is not to be sent.", argument="reason")
-        one = self.get(key)
-        at = self._core.clock.now()
-
-        def work(tx: Transaction) -> Obligation:
-            now = read(tx, one.id)
-            if now is None or now.state in TERMINAL or now.state is State.CLAIMED:
-                stands = "gone" if now is None else str(now.state)
-                raise Refused(
-                    f"Obligation {one.dedupe_id!r} in {tx.path} is {stands}: only a pending one can be taken back.",
-                    hint="What is claimed is being sent; what is settled stays as it is.", path=tx.path,
-                    dedupe_id=one.dedupe_id,
-                )
-            settling.end_pending(tx, now, event, reason, at=at)
-            found = read(tx, now.id)
-            assert found is not None
-            return found
-
-        return self._core.write(work, durability="power")
+        text("reason", reason, most=MOST_REASON, of="")
+        one, at = self.get(key), self._core.clock.now()
+        return self._core.write(lambda tx: people.end(tx, one.id, event, reason, at=at), durability="power")
 
     # --- upkeep ----------------------------------------------------------------------------------------------
 
@@ -276,7 +281,15 @@ class Outbox:
         self, *, horizon_seconds: float = HORIZON_SECONDS, blank_after_seconds: float = upkeep.BLANK_AFTER_SECONDS,
         most_settled: int = upkeep.MOST_SETTLED, steps: int = 20,
     ) -> upkeep.Tidied:
-        """Blank and forget what is settled, in up to `steps` short transactions; says what it did, caps included."""
+        """Blank and forget what is settled, in up to `steps` short transactions; says what it did, caps included.
+
+        Payloads go `blank_after_seconds` after the verdict, rows `horizon_seconds` after they were made or, beyond
+        `most_settled` of them, the first settled first. Raises `InvalidInput`.
+        """
+        seconds("horizon_seconds", horizon_seconds, most=LATEST, zero=False)
+        seconds("blank_after_seconds", blank_after_seconds, most=LATEST)
+        whole("most_settled", most_settled, 0, MOST_ID)
+        whole("steps", steps, 1, 1_000_000)
         at = self._core.clock.now()
         blanked = forgotten = early = 0
         more = True
@@ -292,6 +305,11 @@ class Outbox:
             )
             more, steps = done.more, steps - 1
         return upkeep.Tidied(blanked=blanked, forgotten=forgotten, forgotten_early=early, more=more)
+
+
+def term(value: float) -> float:
+    """How long a claim may last."""
+    return seconds("term_seconds", value, most=LONGEST_TERM_SECONDS, zero=False)
 
 
 class _Sooner(Exception):

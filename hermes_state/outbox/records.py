@@ -1,4 +1,10 @@
-"""An obligation as it stands, and a claim of some."""
+"""An obligation as it stands, and a claim of some.
+
+Invariant: every column of a row is here, read by one list of columns; what was recorded comes back as JSON gives it.
+
+Not for: changing rows (see `append`, `claims`, `settling`, `upkeep`). A payload of None for both a recorded null and a
+blanked one was rejected: a retry would refuse, or send, the wrong one.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +40,7 @@ class Obligation:
     policy: Policy
     state: State
     payload: Any  # what was recorded; None once it was blanked
+    blanked: bool  # whether the payload was taken out after it was settled
     payload_bytes: int  # its size when it was recorded
     schedule_text: str  # JSON of its schedule
     attempts: int  # spent ones
@@ -91,8 +98,8 @@ def obligation(row: Sequence[Any]) -> Obligation:
     return Obligation(
         id=number, dedupe_id=dedupe_id, kind=kind, transport=transport, target=target, lane=lane, batch=batch,
         priority=priority, policy=Policy(policy), state=State(state),
-        payload=None if payload is None else json.loads(payload), payload_bytes=payload_bytes,
-        schedule_text=schedule, attempts=attempts, recoveries=recoveries, refunds=refunds,
+        payload=None if payload is None else json.loads(payload), blanked=payload is None,
+        payload_bytes=payload_bytes, schedule_text=schedule, attempts=attempts, recoveries=recoveries, refunds=refunds,
         made_at=made_at, due_at=due_at, retry_of=retry_of, fence=fence, owner=owner, claimed_at=claimed_at,
         settled_at=settled_at, verdict=None if verdict is None else json.loads(verdict),
     )

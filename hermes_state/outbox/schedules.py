@@ -29,13 +29,16 @@ class Schedule:
     rest: float = 5.0
 
     def __post_init__(self) -> None:
-        if len(self.delays) >= MOST_ATTEMPTS or not all(
-            isinstance(delay, (int, float)) and 0 <= delay <= LONGEST_DELAY_SECONDS
-            for delay in (*self.delays, self.rest)
+        if (
+            not isinstance(self.delays, tuple) or len(self.delays) >= MOST_ATTEMPTS
+            or not all(
+                isinstance(delay, (int, float)) and not isinstance(delay, bool) and 0 <= delay <= LONGEST_DELAY_SECONDS
+                for delay in (*self.delays, self.rest)
+            )
         ):
             raise InvalidInput(
-                f"A schedule has fewer than {MOST_ATTEMPTS} delays of 0 to {LONGEST_DELAY_SECONDS:.0f} s,"
-                f" not {self.delays!r} and a rest of {self.rest!r}.",
+                f"A schedule has a tuple of fewer than {MOST_ATTEMPTS} delays of 0 to {LONGEST_DELAY_SECONDS:.0f} s,"
+                f" not {self.delays!r:.80} and a rest of {self.rest!r:.80}.",
                 argument="schedule",
             )
         if any(later < earlier for earlier, later in pairwise(self.delays)):

@@ -3,6 +3,7 @@
 Invariant: every pair of a state that is not terminal and an event has its outcome in the table here, and nothing else
 decides; terminal states have no events. A crash is judged by the policy of the row: what may have been sent once is
 never sent again under `at_most_once` (it is `unknown`), and is always sent again, marked, under `at_least_once`.
+A verdict on a pending row is one that came late: its claim was taken for lost, and nobody has claimed the row since.
 
 Not for: reading or writing rows (see `claims`, `settling`). A state "delivered" was rejected: what a receiver accepted
 is all that a sender ever knows.
@@ -54,6 +55,12 @@ TERMINAL = frozenset(State) - {State.PENDING, State.CLAIMED}
 
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.PENDING, Event.CLAIM): State.CLAIMED,
+    (State.PENDING, Event.ACCEPT): State.ACCEPTED,
+    (State.PENDING, Event.REFUSE): State.REFUSED,
+    (State.PENDING, Event.NOT_ADMIT): State.PENDING,
+    (State.PENDING, Event.FAIL): State.PENDING,
+    (State.PENDING, Event.FAIL_LAST): State.DROPPED,
+    (State.PENDING, Event.FAIL_FOR_GOOD): State.FAILED,
     (State.PENDING, Event.DROP): State.DROPPED,
     (State.PENDING, Event.SUPPRESS): State.SUPPRESSED,
     (State.CLAIMED, Event.ACCEPT): State.ACCEPTED,

@@ -1,7 +1,9 @@
 """Keeping the outbox small: payloads of settled obligations are blanked, and their rows forgotten, in bounded steps.
 
 Invariant: what is not settled is never touched (a trigger says so too), however old or many it is. A row is forgotten
-only together with the raising of the horizon to when it was made, so its id is refused afterwards and never new.
+only together with the raising of the horizon to when it was made, so its id is refused afterwards and never new. The
+horizon is the largest such time and nothing else; what says that it is made after now is not forgotten, not even by
+the cap, so that the horizon never passes the clock that raises it.
 
 Not for: choosing when (see `Outbox.upkeep`). A cap on the number of all rows was rejected: it is how undelivered
 results were lost elsewhere.
@@ -12,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_state.changes.records import record
 from hermes_state.outbox.append import HORIZON_SECONDS
 
 if TYPE_CHECKING:
@@ -45,30 +48,32 @@ def step(
         " AND settled_at <= ? AND payload IS NOT NULL ORDER BY settled_at LIMIT ?)",
         (at - blank_after_seconds, limit),
     )
-    forgotten = _forget(tx, "made_at <= ?", (at - horizon_seconds,), limit)
+    forgotten = _forget(tx, made_to=at - horizon_seconds, limit=limit, at=at)
     settled = tx.rows("SELECT count(*) FROM outbox WHERE settled_at IS NOT NULL")[0][0]
     early = 0
     if settled > most_settled:
-        early = _forget(tx, "1", (), min(limit, settled - most_settled))
+        early = _forget(tx, made_to=at, limit=min(limit, settled - most_settled), at=at)
     return Tidied(
         blanked=blanked, forgotten=forgotten, forgotten_early=early, more=limit in (blanked, forgotten, early)
     )
 
 
-def _forget(tx: Transaction, which: str, values: tuple[float, ...], limit: int) -> int:
+def _forget(tx: Transaction, *, made_to: float, limit: int, at: float) -> int:
     """Delete the settled rows that were settled first, and remember how far back ids are known no more."""
     rows = tx.rows(
-        f"SELECT id, made_at FROM outbox WHERE settled_at IS NOT NULL AND {which} ORDER BY settled_at, id LIMIT ?",
-        (*values, limit),
+        "SELECT id, dedupe_id, made_at FROM outbox WHERE settled_at IS NOT NULL AND made_at <= ?"
+        " ORDER BY settled_at, id LIMIT ?",
+        (made_to, limit),
     )
     if not rows:
         return 0
-    newest = max(made_at for _number, made_at in rows)
+    newest = max(made_at for _number, _dedupe_id, made_at in rows)
     tx.execute(
         "INSERT INTO outbox_horizon (one, forgotten_to) VALUES (1, ?)"
         " ON CONFLICT (one) DO UPDATE SET forgotten_to = max(forgotten_to, excluded.forgotten_to)",
         (newest,),
     )
-    for number, _made_at in rows:
+    for number, dedupe_id, _made_at in rows:
         tx.execute("DELETE FROM outbox WHERE id = ?", (number,))
+        record(tx, "outbox", dedupe_id, "delete", at)
     return len(rows)

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 HELP = """Fit a session into a small window, or see it through an older generation.
 
 SESSION is an id, the start of one that no other id has, or a title. One pass puts a summary in the place of the oldest
-messages of what the model is sent; every message stays readable, and --rollback takes the pass back. The window is
---window, or what is known of --model (`hermes sessions window` shows it). Without --summarizer the summary is made of
-the messages' own words, with no model. A pass by hand ignores how recent the last one was, but it is not made when it
-would free too little. docs/compaction.md explains every answer.
+messages of what the model is sent; every message stays readable, and --rollback takes the pass back. The window is how
+many tokens a request and its reply may have together: --window, or what is known of --model (`hermes sessions window`
+shows it). Tokens are counted by a built-in estimate. Without --summarizer the summary is made of the messages' own
+words, with no model. A pass by hand ignores how recent the last one was, but it is not made when it would free too
+little. Begin with --plan. docs/compaction.md explains every answer.
 
 What changes on disk: a row for the pass, and where the session's view begins; no message. --plan, --dry-run and
 --generations change nothing.
@@ -38,19 +39,22 @@ Exit: 0 done, planned or nothing to do, 1 not compacted or refused, 2 usage, 65 
 
 @click.command("compact", help=HELP, short_help="Fit a session into a small window; go back to a generation.")
 @click.argument("session")
-@click.option("--window", type=click.IntRange(min=1), metavar="N", help="The model's window, in tokens.")
-@click.option("--model", "model_at", metavar="MODEL@ENDPOINT", help="Whose window counts (default: the session's).")
+@click.option("--window", type=click.IntRange(min=1), metavar="N",
+              help="The model's window, in tokens (default: what is known of --model).")
+@click.option("--model", "model_at", metavar="MODEL@ENDPOINT",
+              help="Whose window counts (default: the session's model, at any endpoint).")
 @click.option("--policy", type=click.Choice(["default", "hermes"]), default="default", show_default=True,
-              help="How the cut is found.")
+              help="Where the kept messages begin: default, or as hermes-agent does.")
 @click.option("--summarizer", metavar="HOW", default="extractive", show_default=True,
-              help="extractive, command:PROGRAM ARGS, or openai:URL.")
-@click.option("--summarizer-model", metavar="MODEL", help="The model that openai:URL is asked for.")
+              help="Who makes the summary: extractive (no model), command:PROGRAM ARGS, or openai:URL.")
+@click.option("--summarizer-model", metavar="MODEL",
+              help="The model that openai:URL is asked for (default: that of --model).")
 @click.option("--fixed-tokens", type=click.IntRange(min=0), default=0, metavar="N",
-              help="Tokens of the system prompt and the tools.")
+              help="Tokens of the system prompt and the tools in each request (default: 0).")
 @click.option("--reply-reserve", type=click.IntRange(min=0), metavar="N",
-              help="Tokens kept for the reply (default: an eighth of the window).")
+              help="Tokens kept for the reply (default: an eighth of the window; at most a quarter).")
 @click.option("--deadline", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
-              metavar="SECONDS", help="For all of the summariser's work.")
+              metavar="SECONDS", help="For all of the summariser's work; then the extract stands in.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print what a pass would do; change nothing.")
 @click.option("--dry-run", is_flag=True, help="The same as --plan.")
 @click.option("--generations", is_flag=True, help="List the passes over the session; change nothing.")

@@ -10,9 +10,10 @@ from maintenance.context import Context, store_options
 
 HELP = """Show what a model is sent of a session, now or as of a generation.
 
-SESSION is an id, the start of one that no other id has, or a title. One line a message, with its position and its
-tokens by the built-in estimate; --all shows them whole. What a compaction hides is in `hermes sessions show`, and
---as-of 0 shows the view as if the session had never been compacted.
+SESSION is an id, the start of one that no other id has, or a title. One line a message, with its place in the session
+and its tokens by the built-in estimate; --all shows them whole. A generation is one pass of compaction
+(`hermes sessions compact SESSION --generations` lists them). What it hides is in `hermes sessions show`, and --as-of 0
+shows the view as if the session had never been compacted.
 
 What changes on disk: nothing. Lock: none; the store is opened read-only beside whoever uses it.
 Left alone: everything. A file of hermes-agent is refused with the command that adopts it.
@@ -28,8 +29,9 @@ Exit: 0 done, 1 failed, no such session or generation, 2 usage, 65 damaged, 75 b
 
 @click.command("view", help=HELP, short_help="Show what a model is sent of a session, by generation.")
 @click.argument("session")
-@click.option("--as-of", type=click.IntRange(min=0), metavar="GEN", help="Through generation GEN; 0: uncompacted.")
-@click.option("--all", "whole", is_flag=True, help="Messages in full.")
+@click.option("--as-of", type=click.IntRange(min=0), metavar="GEN",
+              help="Through generation GEN; 0: uncompacted (default: as it is seen now).")
+@click.option("--all", "whole", is_flag=True, help="Messages in full (default: one line each).")
 @store_options
 def command(ctx: Context, *, session: str, as_of: int | None, whole: bool) -> None:
     from hermes_state.store import open_store

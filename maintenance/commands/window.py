@@ -42,8 +42,9 @@ Exit: 0 done, 1 failed or nobody answers, 2 usage, 3 nothing is known, 65 damage
 
 @click.command("window", help=HELP, short_help="Show what is known of a model's window; probe or declare it.")
 @click.argument("name", metavar="MODEL@ENDPOINT")
-@click.option("--declare", type=click.IntRange(min=1), metavar="N", help="Say that it is N tokens.")
-@click.option("--probe", is_flag=True, help="Ask the server, and keep what it says.")
+@click.option("--declare", type=click.IntRange(min=1), metavar="N",
+              help="Say that it is N tokens, prompt and reply together; kept in the store.")
+@click.option("--probe", is_flag=True, help="Ask the server at ENDPOINT, and keep what it says.")
 @click.option(
     "--forget", type=click.Choice(["served", "learned", "declared", "trained"]), help="Forget one kind first."
 )

@@ -27,19 +27,23 @@ def outcome_document(outcome: Outcome) -> dict[str, Any]:
     """What a pass came to, or would."""
     found = outcome.document()
     del found["session_id"]
-    found["plan"] = None if outcome.plan is None else plan_document(outcome.plan)
+    found["plan"] = None if outcome.plan is None else plan_document(outcome.plan, fixed=outcome.tokens_fixed)
     found["error"] = None if outcome.error is None else {
         "code": getattr(outcome.error, "code", type(outcome.error).__name__), "message": str(outcome.error),
     }
     return found
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """Which messages of the view go, and why. Places are those in the view, from 0."""
+def plan_document(plan: Plan, *, fixed: int) -> dict[str, Any]:
+    """Which messages of the view go, and why. Places are those in the view, from 0; tokens are of messages only.
+
+    `fixed`: tokens that the caller declared, which a plan counts in its sums.
+    """
     return {
         "start": plan.start, "end": plan.end, "summarised": len(plan.summarised), "tail_messages": plan.tail_rows,
         "tail_tokens": plan.tail_tokens, "summary_budget": plan.summary_budget, "anchors": list(plan.anchors),
-        "clipped": sorted(plan.clips), "tokens_after_at_most": plan.tokens_after_at_most, "reasons": list(plan.reasons),
+        "clipped": sorted(plan.clips), "tokens_after_at_most": plan.tokens_after_at_most - fixed,
+        "reasons": list(plan.reasons),
     }
 
 
@@ -94,24 +98,33 @@ def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
     settings, plan = outcome.settings, outcome.plan
     facts: list[tuple[str, str]] = []
     if settings is not None:
+        asked = settings.reserve_asked
+        lowered = "" if asked is None or asked <= settings.reserve else (
+            f" (of {asked} asked for: at most a quarter of the window)"
+        )
         facts += [
             ("window", f"{settings.window} tokens ({settings.window_kind}): {settings.fixed} fixed,"
-                       f" {settings.reserve} for the reply, {settings.usable} usable"),
-            ("limits", f"trigger {settings.trigger}, summary {settings.summary}, tail {settings.tail},"
-                       f" anchors {settings.anchors}, worth {settings.worth}"),
-            ("passes", f"one in {settings.turns_between} user messages; summariser {settings.summarizer},"
-                       f" {settings.deadline_seconds:g} s"),
-            ("counter", settings.counter),
+                       f" {settings.reserve} for the reply{lowered}"
+                       f", {settings.usable} usable for messages (fixed: system prompt and tools)"
+                       + (", by an estimate that may be too high" if settings.estimated else "")),
+            ("limits", f"in tokens: trigger {settings.trigger} (above it a pass is due), summary {settings.summary},"
+                       f" tail {settings.tail}, anchors {settings.anchors};"
+                       f" worth {settings.worth} (what it must free)"),
+            ("passes", f"one in {settings.turns_between} user messages while they fit; summariser"
+                       f" {settings.summarizer}, {settings.deadline_seconds:g} s"),
+            ("counter", settings.counter + (
+                " (no tokenizer: it may be off by a fifth or more)" if settings.counter.startswith("estimate") else ""
+            )),
         ]
-    facts.append(("tokens", f"{outcome.tokens_before} before" + (
+    facts.append(("tokens", f"messages {outcome.tokens_before} before" + (
         "" if outcome.tokens_after is None else f", {'at most ' if planned else ''}{outcome.tokens_after} after"
     )))
     if planned and plan is not None and plan.needed:
         facts += [
             ("summarised", f"{plural(len(plan.summarised), 'message')} in at most {plan.summary_budget} tokens"),
-            ("tail", f"{plural(plan.tail_rows, 'message')}, {plan.tail_tokens} tokens"),
-            ("anchors", plural(len(plan.anchors), "message")),
-            ("clipped", plural(len(plan.clips), "message")),
+            ("tail", f"{plural(plan.tail_rows, 'message')} kept as they are, {plan.tail_tokens} tokens"),
+            ("anchors", f"{plural(len(plan.anchors), 'older message')} kept all the same"),
+            ("clipped", f"{plural(len(plan.clips), 'kept message')} shown shortened"),
             ("because", "; ".join(plan.reasons)),
         ]
     print_facts((name, safe_text(value, 600)) for name, value in facts)
@@ -122,6 +135,8 @@ def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
         click.echo(f"Try: {safe_text(line, 400)}")
     for line in outcome.warnings:
         click.echo(f"Warning: {safe_text(line, 400)}", err=True)
+    if outcome.changed and planned:
+        click.echo("Nothing was changed. Next: the same command without --plan makes the pass.")
     if outcome.changed and not planned:
         from hermes_state.shell_words import shell_word
         from maintenance.doctor.findings import command as command_line
@@ -160,7 +175,10 @@ def tell_view(shown: Mapping[str, Any], *, whole: bool) -> None:
     """A view for people: one line a message, or all of it."""
     through = "its whole history" if shown["generation"] is None else f"generation {shown['generation']}"
     count = plural(len(shown["messages"]), "message")
-    click.echo(f"Session {safe_text(shown['session_id'])} through {through}: {count}, {shown['tokens']} tokens.")
+    click.echo(f"Session {safe_text(shown['session_id'])} through {through}: {count}, {shown['tokens']} tokens"
+               f" by the built-in {shown['counter']}.")
+    if not whole and shown["messages"]:
+        click.echo("  place  tokens  message")
     for one in shown["messages"]:
         message = one["message"]
         marks = "".join(f" ({word})" for word in ("summary", "clipped") if one[word])

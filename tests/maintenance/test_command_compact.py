@@ -54,9 +54,22 @@ def test_a_pass_its_list_its_view_and_the_way_back(run_cli, db: Path) -> None:
 
 
 def test_what_cannot_be_compacted_exits_1_and_says_what_fills_the_window(run_cli, db: Path) -> None:
-    ran = run_cli("sessions", "compact", "one", "--db", db, "--window", "4096", "--fixed-tokens", "3500")
+    ran = run_cli("sessions", "compact", "one", "--db", db, "--window", "4096", "--fixed-tokens", "4500")
     assert ran.exit_code == 1
-    assert "given up (prefix_too_large)" in ran.stdout and "3500  fixed" in ran.stdout and "Try: " in ran.stdout
+    assert "given up (prefix_too_large)" in ran.stdout and "4500  fixed" in ran.stdout and "Try: " in ran.stdout
+
+
+def test_a_plan_says_that_the_reserve_was_lowered_and_what_comes_next(run_cli, db: Path) -> None:
+    ran = run_cli("sessions", "compact", "one", "--db", db, "--window", "4096", "--reply-reserve", "3000", "--plan")
+    assert ran.exit_code == 0
+    assert "1024 for the reply (of 3000 asked for: at most a quarter of the window), 3072 usable" in ran.stdout
+    assert ran.stdout.endswith("Nothing was changed. Next: the same command without --plan makes the pass.\n")
+
+
+def test_a_prefix_that_only_the_estimate_finds_too_large_is_warned_of(run_cli, db: Path) -> None:
+    ran = run_cli("sessions", "compact", "one", "--db", db, "--window", "4096", "--fixed-tokens", "3500", "--plan")
+    assert ran.exit_code == 0 and "512 usable for messages" in ran.stdout
+    assert ran.stderr.startswith("Warning: prefix_estimated: by the estimate the fixed part takes 3500 of 4096 tokens")
 
 
 def test_a_program_makes_the_summary(run_cli, db: Path, tmp_path: Path) -> None:

@@ -13,18 +13,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hermes_state.compaction.blobs import marked
+from hermes_state.compaction.blobs import BYTES, marked, text_in
 from hermes_state.compaction.clips import BodyClip, shortened
 from hermes_state.compaction.tokens import TokenCounter, message_tokens
 
 Path = tuple[str | int, ...]
 Sort = Literal["text", "arguments", "data"]
+_UNCOUNTED = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 # Stands in the marks that are counted here for the number that the renderer fills in.
 PLACE = "99999999"
 # Below this many characters a mark would be longer than the body.
 SMALLEST_BODY = 160
 _DATA_PARTS = frozenset(
-    {"image", "image_url", "input_image", "input_audio", "audio", "file", "input_file", "document", "video"}
+    {
+        "image", "image_url", "input_image", "input_audio", "audio", "file", "input_file", "document", "video",
+        "video_url",
+    }
 )
 
 
@@ -53,11 +57,11 @@ def bodies_of(row: int, message: Mapping[str, Any], tokens: int, counter: TokenC
     rest = tokens
     bodies: list[Body] = []
     for path, sort, value in _paths(message):
+        text = None
         if sort == "data":
             raw = whole = _part_tokens(value, counter)
-            text = None
         else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            text = text_of(value)
             if len(text) < SMALLEST_BODY:
                 continue
             raw = whole = counter.count(text)
@@ -66,7 +70,9 @@ def bodies_of(row: int, message: Mapping[str, Any], tokens: int, counter: TokenC
         if blobs and shown is not None:
             whole = min(raw, counter.count(shown))
         smallest = shortened(value, _smallest(path, sort), PLACE)
-        least = _part_tokens(smallest, counter) if sort == "data" else count_of(smallest, counter)
+        least = _part_tokens(smallest, counter) if sort != "text" and path[0] == "content" else count_of(
+            smallest, counter
+        )
         rest -= raw
         bodies.append(
             Body(
@@ -83,7 +89,15 @@ def _smallest(path: Path, sort: Sort) -> BodyClip:
 
 def count_of(value: Any, counter: TokenCounter) -> int:
     """Tokens of a body, a text or JSON."""
-    return counter.count(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+    return counter.count(text_of(value))
+
+
+def text_of(value: Any) -> str:
+    """A body as the text that it is counted as: bytes of a text as that text, what is no text as JSON."""
+    if isinstance(value, BYTES):
+        found = text_in(value)
+        return str(bytes(value)) if found is None else found
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _part_tokens(part: Any, counter: TokenCounter) -> int:
@@ -109,24 +123,33 @@ def _paths(message: Mapping[str, Any]) -> Iterator[tuple[Path, Sort, Any]]:
 
 
 def _content_paths(path: Path, content: Any) -> Iterator[tuple[Path, Sort, Any]]:
-    if isinstance(content, str):
-        yield path, "text", content
-    if not isinstance(content, list):
-        return
-    for number, part in enumerate(content):
-        here = (*path, number)
+    parts = enumerate(content) if isinstance(content, list) else [(None, content)]
+    for number, part in parts:
+        here = path if number is None else (*path, number)
         if isinstance(part, str):
             yield here, "text", part
-        if not isinstance(part, Mapping):
-            continue
-        kind = part.get("type")
-        kind = kind if isinstance(kind, str) else None
-        if kind in _DATA_PARTS:
-            yield here, "data", part
-        elif kind == "tool_use":
-            if isinstance(part.get("input"), Mapping):
-                yield (*here, "input"), "arguments", part["input"]
-        elif kind == "tool_result":
-            yield from _content_paths((*here, "content"), part.get("content"))
-        elif isinstance(part.get("text"), str) and kind not in ("thinking", "reasoning"):
-            yield (*here, "text"), "text", part["text"]
+        elif isinstance(part, BYTES):
+            # Bytes that are no text are data: no provider takes them, and no model reads them.
+            yield here, "data" if text_in(part) is None else "text", part
+        elif isinstance(part, list):
+            yield here, "data", part  # a list where a part is expected is sent as the JSON that it is
+        elif isinstance(part, Mapping):
+            yield from _part_paths(here, part)
+
+
+def _part_paths(here: Path, part: Mapping[str, Any]) -> Iterator[tuple[Path, Sort, Any]]:
+    kind = part.get("type")
+    kind = kind if isinstance(kind, str) else None
+    if kind in _UNCOUNTED:
+        return
+    if kind in _DATA_PARTS:
+        yield here, "data", part
+    elif kind == "tool_use":
+        if isinstance(part.get("input"), (str, Mapping)):
+            yield (*here, "input"), "arguments", part["input"]
+    elif kind == "tool_result":
+        yield from _content_paths((*here, "content"), part.get("content"))
+    elif isinstance(part.get("text"), str):
+        yield (*here, "text"), "text", part["text"]
+    else:
+        yield here, "arguments", part  # of a type that is not known here: counted, sent and shortened as JSON

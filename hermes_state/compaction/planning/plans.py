@@ -9,6 +9,7 @@ Not for: deciding whether a pass may run now (see `guards`), nor for the summary
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hermes_state.compaction.planning.budget import budget_for
@@ -18,6 +19,8 @@ from hermes_state.compaction.planning.hermes import hermes_plan
 from hermes_state.compaction.planning.records import Plan
 from hermes_state.compaction.planning.rows import Rows
 from hermes_state.compaction.tokens import TokenCounter, as_counter, message_tokens
+from hermes_state.compaction.tokens.counters import over_of
+from hermes_state.compaction.windows.records import LARGEST
 from hermes_state.errors import InvalidInput
 
 POLICIES = ("default", "hermes", "hermes-uncapped")
@@ -41,7 +44,8 @@ def plan(
     `hermes-uncapped` for those it had before its tail was capped at 20 % of the window.
 
     Below the trigger the plan is not `needed` and `end == start`. Raises `InvalidInput` for arguments that cannot be
-    used, and `PrefixTooLarge` when the fixed prefix and the reply leave less than 512 tokens.
+    used, and `PrefixTooLarge` when the fixed prefix and the reply leave less than 512 tokens; by the estimate only when
+    they would do so even if it were 1.4 times too high (`budget.estimated` says where it stopped short of that).
     """
     return plan_rows(
         messages, window=window, policy=policy, count=count, fixed_tokens=fixed_tokens, reply_reserve=reply_reserve
@@ -78,14 +82,23 @@ def plan_rows(
         for message, tokens in zip(messages, known, strict=True)
     ]
     system = sum(sizes[:start])
-    budget = budget_for(window, fixed=fixed_tokens + system, reply_reserve=reply_reserve, system=system)
+    budget = budget_for(
+        window, fixed=fixed_tokens + system, reply_reserve=reply_reserve, system=system, over=over_of(counter)
+    )
     if policy != "default":
-        return hermes_plan(
+        made = hermes_plan(
             messages, window=window, budget=budget, fixed_tokens=fixed_tokens, capped=policy == "hermes"
         )
-    return default_plan(
-        Rows.of(messages, sizes, counter, start, summary_at, summary), budget=budget, counter=counter, force=force
-    )
+    else:
+        made = default_plan(
+            Rows.of(messages, sizes, counter, start, summary_at, summary), budget=budget, counter=counter, force=force
+        )
+    also = []
+    if reply_reserve is not None and budget.reserve < reply_reserve:
+        also.append(f"reserve {budget.reserve} of {reply_reserve} asked")
+    if budget.estimated:
+        also.append(f"estimated prefix {budget.fixed}")
+    return replace(made, reasons=(*made.reasons, *also)) if also else made
 
 
 def _check(
@@ -101,6 +114,8 @@ def _check(
             raise _invalid("messages", f"messages[{row}] has no role: {role!r}.")
     if type(window) is not int or window <= 0:
         raise _invalid("window", f"window is a number of tokens above 0, not {window!r}.")
+    if window > LARGEST:
+        raise _invalid("window", f"window is more tokens than any model has: at most {LARGEST}.")
     if type(fixed_tokens) is not int or fixed_tokens < 0:
         raise _invalid("fixed_tokens", f"fixed_tokens is a number of tokens from 0, not {fixed_tokens!r}.")
     if reply_reserve is not None and (type(reply_reserve) is not int or reply_reserve < 0):

@@ -25,7 +25,7 @@ class Budget:
     reserve: int
     """Kept free for the reply."""
     usable: int
-    """`window - fixed - reserve`: U."""
+    """`window - fixed - reserve`: U; 512 when that is `estimated`."""
     trigger: int
     """More than this, and rows have to go: 0.85 U."""
     low_water: int
@@ -38,6 +38,9 @@ class Budget:
     """The last user row and the newest group together: 0.30 U. What is over it has its bodies clipped."""
     worth: int
     """A pass that frees less is not worth it: the larger of 0.10 U and 256."""
+    estimated: bool = False
+    """True when by an estimate the fixed prefix leaves no room and it may be too high: U is then the smallest there
+    is, and whether the request fits is the server's to say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,8 @@ class Plan:
     summary_budget: int
     """Largest summary message for the rows that go; 0 when none does."""
     reasons: tuple[str, ...]
-    """Why each boundary is where it is: stable words, then numbers."""
+    """Why each boundary is where it is: stable words, then numbers. Also `reserve N of M asked` where the reply's part
+    was lowered, and `estimated prefix N` for a budget that is `estimated`."""
     budget: Budget
     """The shares that the plan kept to."""
     anchors: tuple[int, ...]
@@ -63,9 +67,9 @@ class Plan:
     clips: Mapping[int, Clip]
     """Of the rows that stay, those whose bodies are shown shortened."""
     tokens_before: int
-    """The whole request as it is, without the reply: fixed and all rows."""
+    """The whole request as it is, without the reply: `budget.fixed` and all rows."""
     tokens_after_at_most: int
-    """The whole request afterwards, with a summary of its full budget."""
+    """The whole request afterwards, `budget.fixed` among it as before, with a summary of its full budget."""
     needed: bool
     """True when the rows are over the trigger, or the caller wants a pass all the same."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hermes_state.compaction.blobs import is_json, marked, size_of
 from hermes_state.compaction.clips import PARSED_CHARACTERS, BodyClip, head_and_tail, shortened
-from hermes_state.compaction.planning.bodies import PLACE, Body, count_of
+from hermes_state.compaction.planning.bodies import PLACE, Body, count_of, text_of
 from hermes_state.compaction.tokens import TokenCounter
 
 _FIRST_RUNG = 96
@@ -45,10 +45,11 @@ def trim(body: Body, limit: int, counter: TokenCounter, *, spare: bool) -> BodyC
     if body.sort == "data":
         return line
     if body.sort == "text":
-        if not spare and is_json(body.value) and count_of(shortened(body.value, line, PLACE), counter) <= limit:
+        text = text_of(body.value)
+        if not spare and is_json(text) and count_of(shortened(body.value, line, PLACE), counter) <= limit:
             return line
         chosen = BodyClip(path=body.path, kind="text")
-        text, size = marked(body.value, PLACE), size_of(body.value)
+        text, size = marked(text, PLACE), size_of(text)
     elif body.length > PARSED_CHARACTERS:
         return line
     else:

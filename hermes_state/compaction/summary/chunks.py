@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hermes_state.compaction.summary.cleaning import printable
-from hermes_state.compaction.summary.extractive.units import texts_of
+from hermes_state.compaction.summary.extractive.units import NO_TEXT, texts_of
 from hermes_state.conversation.pairing import normal_id
 
 MOST_PARTS = 12       # requests for one summary; more text is shortened, because a slow model needs minutes for each
@@ -37,7 +37,7 @@ def flat(message: dict[str, Any]) -> str:
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict) and part.get("type") == "tool_use":
             lines.append(f"[{role} calls {_call(part)}]")
-        elif isinstance(part, dict) and "text" not in part and part.get("type") != "tool_result":
+        elif isinstance(part, dict) and "text" not in part and str(part.get("type")) in NO_TEXT:
             lines.append(f"[{role}: a part of type {part.get('type')}]")
     return printable("\n".join(lines))
 

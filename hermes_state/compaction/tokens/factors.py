@@ -2,8 +2,8 @@
 
 Invariant: 1.0 to 3.0, and no single report moves it far. Each usable report moves the factor towards what it says, by a
 step that shrinks with the number of reports; so a factor follows the middle of what is reported, and one absurd report
-costs one step. A report without a number, one of a request that was cut, and one of a request too small to tell are
-not learned from.
+costs one step. A report without a number that a request can have, one of a request that was cut, one of a request too
+small to tell, and one of more than `MOST_RATIO` times what was counted are not learned from.
 
 Not for: windows. The mean of the ratios was rejected: one reply with a picture in it moved it for weeks. Going below
 1.0 was rejected: a counter that is too high wastes room, one that is too low loses the conversation's beginning.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_state.compaction.tokens.counters import Scaled, TokenCounter
 from hermes_state.compaction.windows.endpoints import endpoint_key
+from hermes_state.compaction.windows.records import LARGEST as LARGEST_REQUEST
 from hermes_state.compaction.windows.records import Truncation
 from hermes_state.compaction.windows.shortfall import prompt_tokens, truncated
 from hermes_state.engine import Reader, Transaction
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
 SMALLEST, LARGEST = 1.0, 3.0
 # Below it the chat template is a large part of the request, and the ratio says nothing about text.
 _LEAST_COUNTED = 256
+# More real tokens for one counted are no property of a text: characters by four are 6 times too low on Chinese and 12
+# on emoji, the worst that was measured of a counter. It is another request's number, or no number at all.
+MOST_RATIO = 16
 # The first step is at most times or divided by 1.5, later ones shrink with the root of the number of reports, to 4 %.
 _FIRST_STEP, _LAST_STEP = math.log(1.5), math.log(1.04)
 
-Verdict = Literal["learned", "not_reported", "too_small", "truncated"]
+Verdict = Literal["learned", "not_reported", "too_small", "truncated", "implausible"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +75,17 @@ def stepped(factor: float, samples: int, ratio: float) -> float:
     return min(max(moved, SMALLEST), LARGEST)
 
 
+def valid_counted(counted: object) -> int:
+    """A number of tokens that a request may have been counted to have. Raises `InvalidInput` for anything else."""
+    if type(counted) is not int or counted < 0:
+        raise InvalidInput(f"counted is a whole number from 0, not {counted!r:.80}.", argument="counted")
+    if counted > LARGEST_REQUEST:
+        raise InvalidInput(
+            f"counted is more tokens than a request can have: at most {LARGEST_REQUEST}.", argument="counted"
+        )
+    return counted
+
+
 def factor_of(reader: Reader, model: str, endpoint: str, tokenizer: str) -> Factor:
     """The factor of a tokenizer's counts for a model at an endpoint; 1.0 with no samples when none was learned."""
     if _has_table(reader):
@@ -106,8 +121,7 @@ def learn(
     messages). `usage`: the server's, in any of the shapes of `prompt_tokens`, or the number itself. `window`: what was
     thought to be the window, which makes a cut easier to see. `at`: epoch seconds. Raises `InvalidInput`.
     """
-    if type(counted) is not int or counted < 0:
-        raise InvalidInput(f"counted is a whole number from 0, not {counted!r}.", argument="counted")
+    valid_counted(counted)
     if not model or not tokenizer:
         raise InvalidInput("A factor belongs to a model and a tokenizer; one of them has no name.", argument="model")
     key = endpoint_key(endpoint)
@@ -115,13 +129,15 @@ def learn(
     reported = (usage if usage > 0 else None) if type(usage) is int else prompt_tokens(
         usage if isinstance(usage, Mapping) else None
     )
-    if reported is None:
+    if reported is None or reported > LARGEST_REQUEST:
         return Lesson(verdict="not_reported", factor=before, reported=None)
     cut = truncated(math.ceil(counted * before.factor), reported, window=window)
     if cut is not None:
         return Lesson(verdict="truncated", factor=before, reported=reported, truncation=cut)
     if counted < _LEAST_COUNTED:
         return Lesson(verdict="too_small", factor=before, reported=reported)
+    if reported > MOST_RATIO * counted:
+        return Lesson(verdict="implausible", factor=before, reported=reported)
     after = Factor(
         factor=stepped(before.factor, before.samples, reported / counted), samples=before.samples + 1,
         updated_at=float(at),

@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from hermes_state.compaction.blobs import BYTES, text_in
 from hermes_state.compaction.tokens.counters import TokenCounter
 
 # Role and separators. ChatML spends 4 ("<|im_start|>", role, newline, "<|im_end|>"), OpenAI's own count says 3 to 4.
@@ -64,14 +65,16 @@ def _content(content: Any, count: Callable[[str], int]) -> int:
         return count(content)
     if isinstance(content, (list, tuple)):
         return sum(_part(part, count) for part in content)
-    return count(_json(content))
+    if isinstance(content, Mapping):
+        return _part(content, count)
+    return count(_plain(content))
 
 
 def _part(part: Any, count: Callable[[str], int]) -> int:
     if isinstance(part, str):
         return count(part)
     if not isinstance(part, Mapping):
-        return count(_json(part))
+        return count(_plain(part))
     kind = part.get("type")
     if not isinstance(kind, str):
         kind = None  # of no use, and perhaps not hashable
@@ -106,6 +109,14 @@ def _call(call: Any, count: Callable[[str], int]) -> int:
         if value is not None:
             tokens += count(value if isinstance(value, str) else _json(value))
     return tokens
+
+
+def _plain(value: Any) -> str:
+    """What is no text, as text: bytes in UTF-8 as that, others as Python writes them, which is more than base64."""
+    if isinstance(value, BYTES):
+        text = text_in(value)
+        return str(bytes(value)) if text is None else text
+    return _json(value)
 
 
 def _json(value: Any) -> str:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermes_state.compaction.windows.endpoints import endpoint_key
-from hermes_state.compaction.windows.records import KINDS, Kind, Refusal, Truncation, Window, valid_window
+from hermes_state.compaction.windows.records import KINDS, SMALLEST, Kind, Refusal, Truncation, Window, valid_window
 from hermes_state.engine import Reader, Transaction
 from hermes_state.errors import InvalidInput, NotFound
 from hermes_state.shell_words import shell_word
@@ -115,8 +115,8 @@ def learn(
     """Keep what a refusal, a cut or a filled window teaches; None when it names no window.
 
     `said`: an int is the sum of prompt and reply that a reply ran into (`stopped_at_window`). A cut teaches what surely
-    fits, which may be half of the window: it stays until the server is asked. A refusal for the reply's share only
-    (prompt and window fit) teaches the window just as well.
+    fits, which may be half of the window: it stays until the server is asked; one below the smallest window teaches
+    nothing. A refusal for the reply's share only (prompt and window fit) teaches the window just as well.
     """
     if isinstance(said, Refusal):
         if said.window is None:
@@ -127,6 +127,8 @@ def learn(
         }
         return put(tx, "learned", model, endpoint, said.window, at=at, evidence=evidence)
     if isinstance(said, Truncation):
+        if said.fits < SMALLEST:
+            return None  # So few say nothing of a window; some servers leave out what they had cached.
         evidence = {"source": "truncation", "counted": said.counted, "reported": said.reported}
         return put(tx, "learned", model, endpoint, said.fits, at=at, evidence=evidence)
     return put(tx, "learned", model, endpoint, said, at=at, evidence={"source": "filled"})

@@ -11,7 +11,17 @@ STATES = ("pending", "claimed", "accepted", "refused", "failed", "unknown", "dro
 HELP = """List obligations, newest first.
 
 An obligation is a message that the store owes to somebody: a stop, an approval, a final reply, the result of background
-work. Without --state all are listed.
+work. Each line has its number, its state, what it is, whom it is for and its dedupe id; when it is due, was claimed or
+settled; how many attempts failed, and why the last one ended. Without --state all are listed, also what was settled,
+for 7 days. `recovered`: its sender was lost before, so it may be sent twice.
+
+\b
+pending     owed, and nobody is sending it   claimed     a process is sending it
+accepted    the receiver has it              refused     the receiver will never take it
+failed      it can never be sent             unknown     nobody knows whether it went out
+dropped     it was given up                  suppressed  it was not wanted any more
+
+`hermes outbox show ID` has one whole.
 
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything.
@@ -52,6 +62,8 @@ def command(
         })
         return
     if not found:
-        click.echo(f"Nothing like that is owed in {ctx.db}.")
+        click.echo(f"There is no such obligation in {ctx.db}.")
     for one in found:
         click.echo(line(one, ctx))
+    if len(found) == limit:
+        click.echo(f"There may be more: --before {found[-1].id} goes on.", err=True)

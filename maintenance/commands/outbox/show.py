@@ -8,7 +8,9 @@ from maintenance.context import Context, store_options
 
 HELP = """Show one obligation with its payload and its last verdict.
 
-ID is its number or its dedupe id. A payload is readable until a day after it was settled.
+ID is its number in `hermes outbox list`, or its dedupe id. Times are local; --json has them in UTC. A payload is
+readable until a day after the obligation was settled. `hermes outbox retry ID` sends it now or owes it again, `hermes
+outbox drop ID` takes it back.
 
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything.
@@ -16,6 +18,7 @@ Left alone: everything.
 \b
 Example:
   hermes outbox show 17
+  hermes outbox show final/20260914_102205_ab12/3 --json
 
 Exit: 0 done, 1 not found or failed, 2 usage, 65 damaged, 75 busy.
 """
@@ -25,20 +28,21 @@ Exit: 0 done, 1 not found or failed, 2 usage, 65 damaged, 75 busy.
 @click.argument("which", metavar="ID")
 @store_options
 def command(ctx: Context, *, which: str) -> None:
-    import json
-
-    from maintenance.commands.outbox.shown import document, key_of, opened
+    from maintenance.commands.outbox.shown import document, facts, find, json_lines, opened, verdict_lines
     from maintenance.output.documents import print_json
     from maintenance.output.tables import print_facts
 
     with opened(ctx, read_only=True) as store:
-        one = store.outbox.get(key_of(which))
+        one = find(store, which)
     if ctx.json:
         print_json({"path": ctx.db, **document(one), "payload": one.payload})
         return
-    facts = document(one)
-    print_facts((name.replace("_", " "), value) for name, value in facts.items() if value not in (None, "", 0))
-    if one.payload is None:
-        click.echo(f"Its payload ({one.payload_bytes} bytes) was blanked after it was settled.")
+    print_facts(facts(one, ctx))
+    for text in verdict_lines(one, ctx):
+        click.echo(text)
+    if one.blanked:
+        click.echo(f"Its payload ({one.payload_bytes:,} bytes) was blanked after it was settled.")
     else:
-        click.echo(json.dumps(one.payload, indent=2, ensure_ascii=True))
+        click.echo(f"Payload ({one.payload_bytes:,} bytes):")
+        for text in json_lines(one.payload):
+            click.echo(text)

@@ -8,7 +8,9 @@ from maintenance.context import Context, store_options
 
 HELP = """Count obligations by kind and state.
 
-Says what is overdue, and from when on ids of settled obligations are remembered: older ones are refused as too old.
+Says what is overdue (due now and not sent; with every transport up it is sent within moments), and from when on ids of
+settled obligations are remembered: one that was made before is refused as too old. Settled ones are remembered for 7
+days. `hermes outbox list --state pending` shows what is owed.
 
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything.
@@ -26,7 +28,7 @@ Exit: 0 done, 1 failed, 2 usage, 65 damaged, 75 busy.
 def command(ctx: Context) -> None:
     from maintenance.commands.outbox.shown import opened
     from maintenance.output.documents import print_json
-    from maintenance.output.text import human_age, plural, rfc3339, safe_text
+    from maintenance.output.text import human_age, human_time, plural, rfc3339, safe_text
 
     with opened(ctx, read_only=True) as store:
         counts = store.outbox.counts()
@@ -45,6 +47,8 @@ def command(ctx: Context) -> None:
         click.echo(safe_text(f"{kind}: " + ", ".join(f"{many} {state}" for state, many in sorted(states.items()))))
     if counts.overdue:
         click.echo(
-            f"{plural(counts.overdue, 'obligation')} due and not sent, the oldest for"
+            f"{plural(counts.overdue, 'obligation')} due and not sent, the oldest"
             f" {human_age(counts.oldest_due_at, ctx.clock)}."
         )
+    if counts.remembered_from:
+        click.echo(f"Ids are remembered that were made after {human_time(counts.remembered_from, ctx.clock)}.")

@@ -1,8 +1,9 @@
 """The state machine of the outbox, played by senders that die, sleep and answer late.
 
 What must hold whatever happens: what may be sent once is given out again only after a verdict that says that it did not
-go out; what is sent at least once ends only by a verdict; attempts and refunds are exactly those that were said; a
-lane is given out in order; and nothing that is settled changes.
+go out; what is sent at least once ends only by a verdict; a verdict counts exactly as long as nobody has claimed its
+rows since and none is settled; attempts and refunds are exactly those that were said; a lane is given out in order; and
+nothing that is settled changes.
 """
 
 from __future__ import annotations
@@ -91,10 +92,22 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1000), verdict=st.sampled_from(list(VERDICTS)))
     def settle(self, which: int, verdict: str) -> None:
         box, claim = self.out.pop(which % len(self.out))
+        rows = [self.store.outbox.get(one.id) for one in claim]
+        ours = all(row.fence == one.fence and row.state not in TERMINAL for row, one in zip(rows, claim, strict=True))
         try:
             states = box.settle(claim, VERDICTS[verdict])
         except StaleFence:
+            assert not ours, f"a verdict of {claim} was refused, of {rows}"
+            assert rows == [self.store.outbox.get(one.id) for one in claim]
             return
+        assert ours, f"a verdict of {claim} counted, of {rows}"
+        self._count(claim, verdict)
+        for one in claim:
+            if verdict == "lost":
+                assert states[one.id] is (State.UNKNOWN if one.policy is Policy.AT_MOST_ONCE else State.PENDING)
+
+    def _count(self, claim: Claim, verdict: str) -> None:
+        """Keep the books of a verdict that counts."""
         for one in claim:
             attempts, refunds = self.said[one.dedupe_id]
             self.said[one.dedupe_id] = [
@@ -102,8 +115,35 @@ class OutboxMachine(RuleBasedStateMachine):
             ]
             if verdict in ("not admitted", "failed"):
                 self.open_once.discard(one.dedupe_id)
-            if verdict == "lost":
-                assert states[one.id] is (State.UNKNOWN if one.policy is Policy.AT_MOST_ONCE else State.PENDING)
+
+    @rule(who=st.integers(0, 2), verdict=st.sampled_from(list(VERDICTS)), limit=st.integers(1, 3), slow=st.booleans(),
+          meanwhile=st.integers(0, 2))
+    def deliver(self, who: int, verdict: str, limit: int, slow: bool, meanwhile: int) -> None:
+        """A handler during which somebody else may claim, after its own term or before."""
+        given: list[str] = []
+
+        def handler(claim: Claim) -> Any:
+            for one in claim:
+                row = self.store.outbox.get(one.id)
+                assert (row.state, row.fence) == (State.CLAIMED, one.fence), "it was given out after its claim was lost"
+                if one.policy is Policy.AT_MOST_ONCE:
+                    assert one.dedupe_id not in self.open_once, f"{one.dedupe_id} is given out twice"
+                    self.open_once.add(one.dedupe_id)
+                assert one.dedupe_id not in given
+                given.append(one.dedupe_id)
+            if slow:
+                self.clock.advance(TERM + 1)
+                self.claim(meanwhile, 3)
+            rows = [self.store.outbox.get(one.id) for one in claim]
+            if all(row.fence == one.fence and row.state not in TERMINAL for row, one in zip(rows, claim, strict=True)):
+                self._count(claim, verdict)
+            return VERDICTS[verdict]
+
+        try:
+            self.senders[who].deliver(handler, ["telegram"], limit=limit, term_seconds=TERM)
+        except StaleFence as stale:
+            assert slow
+            assert stale.facts["verdict"] == VERDICTS[verdict]
 
     @rule(seconds=st.sampled_from([1.0, 5.0, 59.0, 61.0]))
     def wait(self, seconds: float) -> None:

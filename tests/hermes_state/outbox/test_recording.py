@@ -99,12 +99,22 @@ def test_a_clock_that_goes_back_brings_no_forgotten_id_back(box: Outbox, owe: Ow
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"dedupe_id": ""}, "dedupe_id of an obligation is a text of at most 512 characters without NUL, not empty,"
-                            " not ''."),
-        ({"kind": "a\0b"}, "kind of an obligation is a text of at most 512 characters without NUL, not empty, not"
-                           " 'a\\x00b'."),
-        ({"lane": 7}, "lane of an obligation is a text of at most 512 characters without NUL, not 7."),
+        ({"dedupe_id": ""}, "dedupe_id of an obligation is a text of at most 512 characters without NUL and lone"
+                            " surrogates, not empty, not ''."),
+        ({"kind": "a\0b"}, "kind of an obligation is a text of at most 512 characters without NUL and lone"
+                           " surrogates, not empty, not 'a\\x00b'."),
+        ({"lane": 7}, "lane of an obligation is a text of at most 512 characters without NUL and lone surrogates, not"
+                      " 7."),
         ({"priority": True}, "priority is a whole number from -1000 to 1000, not True."),
+        ({"priority": 2**64}, "priority is a whole number from -1000 to 1000, not 18446744073709551616."),
+        ({"schedule": (1.0,)}, "schedule is a Schedule, not (1.0,)."),
+        *(({field: "a\ud800"}, f"{field} of an obligation is a text of at most 512 characters without NUL and lone"
+           f" surrogates{', not empty' if field in ('dedupe_id', 'kind', 'transport') else ''}, not 'a\\ud800'.")
+          for field in ("dedupe_id", "kind", "transport", "target", "lane", "batch")),
+        ({"payload": {"a": "\ud800"}}, "The payload of an obligation has a lone surrogate, '\\ud800', which no file can"
+                                       " hold. Decode texts with errors='replace', or send them as bytes in base64."),
+        *(({field: value}, f"{field} is a time in epoch seconds UTC, from 1970 to 9999, not {value!r}.")
+          for field in ("due_at", "made_at") for value in (float("nan"), float("inf"), -1, "x", True, 1e300)),
         ({"policy": "exactly_once"}, "policy is 'at_most_once' or 'at_least_once', not 'exactly_once'. There is no"
                                      " default: say what a crash while sending may lead to."),
         ({"payload": float("nan")}, "The payload of an obligation is JSON: Out of range float values are not JSON"
@@ -127,12 +137,15 @@ def test_what_cannot_be_recorded_is_refused_and_changes_nothing(
     assert box.page() == []
 
 
-def test_a_lone_surrogate_in_a_payload_is_refused(owe: Owe) -> None:
-    with pytest.raises(InvalidInput):
-        owe("one", payload="\ud800")
-
-
-@pytest.mark.parametrize("delays", [(-1.0,), (5.0, 1.0), (1.0,) * 100, (float("nan"),)])
-def test_a_schedule_that_makes_no_sense_is_refused(delays: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    "delays", [(-1.0,), (5.0, 1.0), (1.0,) * 100, (float("nan"),), (float("inf"),), (True,), ("1",), [1.0], None]
+)
+def test_a_schedule_that_makes_no_sense_is_refused(delays: Any) -> None:
     with pytest.raises(InvalidInput):
         Schedule(delays=delays)
+
+
+@pytest.mark.parametrize("rest", [-1.0, float("nan"), True, None])
+def test_a_rest_that_makes_no_sense_is_refused(rest: Any) -> None:
+    with pytest.raises(InvalidInput):
+        Schedule(delays=(), rest=rest)

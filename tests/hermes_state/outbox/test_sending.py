@@ -21,6 +21,7 @@ from hermes_state.outbox import (
     Suppressed,
     Verdict,
 )
+from hermes_state.outbox.verdicts import Lost
 from hermes_state.store import Store
 from tests.hermes_state.outbox.conftest import Sender, told
 
@@ -127,7 +128,8 @@ def test_t3_26_t3_27_one_table_holds_both_policies(box: Outbox, owe: Owe, sender
 
 
 @pytest.mark.parametrize("verdict", [Accepted(), Refused(why="gone"), Failed(why="no", for_good=True),
-                                     Suppressed(why="old"), NotAdmitted(why="busy")])
+                                     Failed(why="no"), Suppressed(why="old"), NotAdmitted(why="busy"),
+                                     Lost(why="reset")])
 def test_t3_28_delivered_is_terminal(box: Outbox, owe: Owe, store: Store, verdict: Verdict) -> None:
     """Measured in hermes-agent 0.19: a delivered row can become `attempting` again."""
     owe("one")
@@ -253,7 +255,7 @@ def test_any_other_error_leaves_open_whether_it_went_out(
         box.deliver(handler, TELEGRAM, limit=2)
     assert box.get("one").state is state
     rest = box.get("not reached")
-    assert (rest.state, rest.attempts, rest.refunds) == (State.PENDING, 0, 1)
+    assert (rest.state, rest.attempts, rest.refunds, rest.fence) == (State.PENDING, 0, 0, 0)  # nobody claimed it
 
 
 def test_what_is_no_verdict_is_refused(box: Outbox, owe: Owe) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hermes_state.clock import FakeClock
-from hermes_state.errors import NotFound, Refused, StatementFailed
-from hermes_state.outbox import Accepted, Failed, Outbox, Recorded, State
+from hermes_state.engine import Transaction
+from hermes_state.errors import InvalidInput, StatementFailed
+from hermes_state.outbox import Accepted, Outbox, Recorded, State
 from hermes_state.outbox.append import HORIZON_SECONDS
 from hermes_state.outbox.upkeep import BLANK_AFTER_SECONDS
 from hermes_state.store import Store
@@ -86,58 +89,42 @@ def test_the_file_itself_refuses_to_delete_what_is_owed_and_to_change_what_is_se
     settle_all(box)
     for change in ("state = 'pending', settled_at = NULL", "attempts = 0 + 7", "verdict = NULL"):
         with pytest.raises(StatementFailed):
-            store.core.write(lambda tx, change=change: tx.execute(f"UPDATE outbox SET {change}"))
+            store.core.write(functools.partial(changed, change))
 
 
-def test_a_retry_of_a_settled_row_is_a_new_obligation_that_names_it(
-    box: Outbox, owe: Owe, fake_clock: FakeClock
+def changed(change: str, tx: Transaction) -> None:
+    tx.execute(f"UPDATE outbox SET {change}")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        *(({name: value}, f"{name} is a number of seconds {bound}, not {value!r}.")
+          for name, bound in (("horizon_seconds", "above 0 and at most 253402300799"),
+                              ("blank_after_seconds", "from 0 to 253402300799"))
+          for value in (-5, float("nan"), float("inf"), True, "x")),
+        ({"most_settled": -1}, "most_settled is a whole number from 0 to 9223372036854775807, not -1."),
+        ({"most_settled": 1.0}, "most_settled is a whole number from 0 to 9223372036854775807, not 1.0."),
+        ({"steps": 0}, "steps is a whole number from 1 to 1000000, not 0."),
+        ({"steps": True}, "steps is a whole number from 1 to 1000000, not True."),
+    ],
+)
+def test_upkeep_takes_numbers_that_make_sense(box: Outbox, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        box.upkeep(**given)
+    assert told(caught.value) == says
+
+
+def test_what_is_forgotten_is_in_the_feed_of_changes_and_a_claim_is_not(
+    store: Store, box: Outbox, owe: Owe, fake_clock: FakeClock
 ) -> None:
-    owe("one", lane="a", target="chat 7")
+    begun = store.changes.position()
+    owe("one", due_at=fake_clock.now() + 50)
+    box.retry("one")
     (claim,) = box.claim(["telegram"])
-    box.settle(claim, Failed(why="token revoked", for_good=True))
-    again = box.retry("one")
-    assert (again.dedupe_id, again.retry_of, again.state) == ("one#retry-1", box.get("one").id, State.PENDING)
-    assert (again.payload, again.target, again.lane) == ({"text": "one"}, "chat 7", "a")
-    assert box.get("one").state is State.FAILED
-    fake_clock.advance(BLANK_AFTER_SECONDS)
-    box.upkeep()
-    with pytest.raises(Refused) as caught:
-        box.retry("one")
-    assert told(caught.value) == (
-        f"The payload of obligation 'one' in {box._core.path} was blanked after it was settled. Record it anew from its"
-        " source."
-    )
-
-
-def test_a_retry_makes_a_pending_row_due_and_leaves_a_claimed_one_alone(
-    box: Outbox, owe: Owe, fake_clock: FakeClock
-) -> None:
-    owe("one", due_at=fake_clock.now() + 1000)
-    assert box.retry("one").due_at == fake_clock.now()
-    (claim,) = box.claim(["telegram"])
-    with pytest.raises(Refused) as caught:
-        box.retry("one")
-    assert told(caught.value) == f"Obligation 'one' in {box._core.path} is being sent. Wait for its verdict."
-    with pytest.raises(Refused):
-        box.drop("one", reason="no")
+    box.renew(claim)
     box.settle(claim, Accepted())
-    with pytest.raises(Refused) as caught:
-        box.drop("one", reason="no")
-    assert told(caught.value) == (
-        f"Obligation 'one' in {box._core.path} is accepted: only a pending one can be taken back. What is claimed is"
-        " being sent; what is settled stays as it is."
-    )
-
-
-def test_a_person_drops_what_is_pending_with_a_reason(box: Outbox, owe: Owe) -> None:
-    owe("one")
-    dropped = box.drop("one", reason="the chat is closed")
-    assert dropped.state is State.DROPPED
-    assert dropped.verdict is not None
-    assert (dropped.verdict["verdict"], dropped.verdict["why"]) == ("drop", "the chat is closed")
-    assert box.claim(["telegram"]) == []
-    with pytest.raises(NotFound) as caught:
-        box.drop("two", reason="no")
-    assert told(caught.value) == (
-        f"There is no obligation 'two' in {box._core.path}. `hermes outbox list` shows them."
-    )
+    fake_clock.advance(HORIZON_SECONDS + 1)
+    box.upkeep()
+    seen = [(one.table_name, one.key, one.operation) for one in store.changes.since(begun).changes]
+    assert seen == [("outbox", "one", operation) for operation in ("insert", "update", "update", "delete")]

@@ -18,7 +18,7 @@ from hermes_state.compaction.summary.extractive.fit import fitted
 from hermes_state.compaction.summary.extractive.layout import HEADINGS
 from hermes_state.compaction.summary.extractive.novelty import Source
 from hermes_state.compaction.summary.extractive.scores import scored
-from hermes_state.compaction.summary.extractive.units import sampled, texts_of, units_of
+from hermes_state.compaction.summary.extractive.units import plain_turns, sampled, texts_of, units_of
 from hermes_state.compaction.tokens import as_counter
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def extractive(
     """
     count = as_counter(counter).count
     before, classes = units_before(previous)
-    source = Source([*before, *units_of(sampled(texts_of(messages)))])
+    plain = plain_turns(messages)
+    source = Source([*before, *units_of(sampled(texts_of(messages)))], plain)
     scored(source, len(messages))
     old = list(carried(source.lines, classes))
     fresh = (line for line in source.lines if line.unit.kind != "previous")
@@ -44,7 +45,10 @@ def extractive(
     room = max(budget // 2, budget - sum(count(heading + "\n") for kind, heading in HEADINGS.items() if kind in used))
     kept = chosen(old, int(room * KEPT), count, shares=False)
     left = room - sum(span.cost for span in kept)
-    good = chosen([span for span in new if span.score >= GOOD or span.kind in ("goal", "asked")], left, count, kept)
+    good = chosen(
+        [span for span in new if span.score >= GOOD or span.kind in ("goal", "asked")], left, count, kept,
+        plain=len(plain) / max(1, len(messages)),
+    )
     kept += good
     for rest in (old, new):
         more = [span for span in rest if span not in kept]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from hermes_state.compaction.summary.extractive.novelty import Line
+from hermes_state.compaction.summary.extractive.novelty import NEW_VALUE, NEW_WORD, Line
 from hermes_state.compaction.summary.extractive.scores import CONCLUDED, ERROR, OPEN
 from hermes_state.compaction.summary.extractive.spans import span_of
 
@@ -23,10 +23,14 @@ Class = Literal["goal", "asked", "concluded", "open", "error", "call", "fact"]
 SHARES: dict[Class, float] = {
     "goal": 0.08, "asked": 0.10, "concluded": 0.12, "open": 0.06, "error": 0.05, "call": 0.04, "fact": 0.35,
 }
+# Of turns without tools, where what is known was said: what was answered has no less than what was asked. A source that
+# is partly such turns has shares between.
+PLAIN_SHARES: dict[Class, float] = {
+    "goal": 0.08, "asked": 0.30, "concluded": 0.40, "open": 0.06, "error": 0.04, "call": 0.0, "fact": 0.12,
+}
 _OVERHEAD = 12          # tokens added to a span's cost when its worth is compared: a few long ones beat many crumbs
 _SAME_MESSAGE = 0.97    # a span's worth for each better one of its message
 _MOST_COUNTED = 600     # spans whose tokens are counted; the budget is never that large in a small window
-_NEW_VALUE, _NEW_WORD = 0.3, 0.55  # novelty from which a token counts as something that a span brings
 _LEAST_SCORE = 0.2
 _SHARED_SCORE = 0.5      # a class keeps its share for spans that say something
 
@@ -67,7 +71,7 @@ def new_keys(line: Line, start: int = 0, end: int = 1 << 30) -> frozenset[str]:
     """What a stretch of a line brings: its values and words that are news."""
     return frozenset(
         token.key for token, novelty in zip(line.tokens, line.novelty, strict=True)
-        if novelty >= (_NEW_VALUE if token.value else _NEW_WORD) and start <= token.start < end
+        if novelty >= (NEW_VALUE if token.value else NEW_WORD) and start <= token.start < end
     )
 
 
@@ -80,16 +84,18 @@ def _class_of(line: Line) -> Class:
     if OPEN.search(text) and (kind == "assistant" or line.score > 0.6):
         return "open"
     if kind == "assistant":
-        return "concluded" if CONCLUDED.search(text) or line.unit.position == 0 else "fact"
+        return "concluded" if CONCLUDED.search(text) or line.unit.position == 0 or line.ends else "fact"
     return "error" if ERROR.search(text) else "fact"
 
 
 def chosen(
-    spans: list[Span], budget: int, count: Callable[[str], int], taken: Iterable[Span] = (), *, shares: bool = True
+    spans: list[Span], budget: int, count: Callable[[str], int], taken: Iterable[Span] = (), *, shares: bool = True,
+    plain: float = 0.0,
 ) -> list[Span]:
     """Spans worth `budget` tokens with their line ends.
 
-    `taken` are in the summary already; `shares`: each class has its own part of the budget first.
+    `taken` are in the summary already; `shares`: each class has its own part of the budget first. `plain`: how much of
+    the source, 0 to 1, are turns without tools.
     """
     known: set[str] = {key for span in taken for key in span.keys}
     rough = sorted(spans, key=lambda span: (-span.score / (len(span.text) / 3 + _OVERHEAD), span.order))[:_MOST_COUNTED]
@@ -112,7 +118,8 @@ def chosen(
                 continue
             if shared and span.score < _SHARED_SCORE and span.kind != "goal":
                 continue
-            beyond = used[span.kind] + span.cost > SHARES[span.kind] * budget
+            share = SHARES[span.kind] + plain * (PLAIN_SHARES[span.kind] - SHARES[span.kind])
+            beyond = used[span.kind] + span.cost > share * budget
             if shared and beyond and not (span.kind == "goal" and not picked):
                 continue
             if span.kind != "goal" and span.keys <= known and (span.keys or not shared):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
@@ -21,6 +21,7 @@ from hermes_state.compaction.summary.extractive.tokens_of import Token, tokens_o
 from hermes_state.compaction.summary.extractive.units import Unit
 
 MOST_LINES = 40_000  # distinct lines that are looked into; more are only counted
+NEW_VALUE, NEW_WORD = 0.3, 0.55  # novelty from which a token counts as something that a line brings
 _EXAMPLES = 3        # lines of one mask that stay candidates; the others differ from them in digits only
 _MASK = re.compile(r"[0-9A-Fa-f]{0,40}\d[0-9A-Za-z]{0,40}")
 _STEEP = 1.25        # with 400 lines, what more than 120 of them have is no news at all
@@ -38,13 +39,16 @@ class Line:
     copies: int               # units of the source with the same mask
     novelty: list[float]      # of each token, 0..1
     last: bool                # the last of those with the same mask
+    plain: bool = False       # of a turn without tools
+    ends: bool = False        # the first or the last of the assistant's sentences in such a turn
     score: float = 0.0
 
 
 class Source:
     """What is counted of one source."""
 
-    def __init__(self, units: Iterable[Unit]) -> None:
+    def __init__(self, units: Iterable[Unit], plain: Collection[int] = ()) -> None:
+        """`plain`: places of the messages of turns without tools."""
         masks: Counter[str] = Counter()
         kept: list[tuple[Unit, str]] = []
         seen: set[str] = set()
@@ -53,15 +57,21 @@ class Source:
             mask = _MASK.sub("0", unit.text)
             masks[mask] += 1
             self.count += 1
-            example = masks[mask] <= _EXAMPLES or unit.kind in ("user", "previous")
+            answer = unit.kind == "assistant" and unit.message in plain
+            example = masks[mask] <= _EXAMPLES or answer or unit.kind in ("user", "previous")
             if example and len(kept) < MOST_LINES and unit.text not in seen:
                 seen.add(unit.text)
                 kept.append((unit, mask))
         examples = Counter(mask for _unit, mask in kept)
         newest = {mask: unit.order for unit, mask in kept}
         self.lines = [
-            Line(unit, tokens_of(unit.text), masks[mask], [], newest[mask] == unit.order) for unit, mask in kept
+            Line(unit, tokens_of(unit.text), masks[mask], [], newest[mask] == unit.order, unit.message in plain)
+            for unit, mask in kept
         ]
+        final = {line.unit.message: line.unit.position for line in self.lines if line.unit.kind == "assistant"}
+        for line in self.lines:
+            unit = line.unit
+            line.ends = line.plain and unit.kind == "assistant" and unit.position in (0, final[unit.message])
         self.rows: Counter[str] = Counter()     # weighted lines that have a token
         # Weighted values and words of one line that follow a token, by their shape; and those that follow two tokens.
         self.after: Counter[tuple[str, str]] = Counter()
@@ -90,6 +100,8 @@ class Source:
     def weigh(self, line: Line) -> None:
         """Fill in the novelty of each token of `line`."""
         line.novelty = [max(self.rarity(self.rows[key]) for key in _grams(token)) for token in line.tokens]
+        if line.plain and line.unit.kind == "assistant":
+            return  # what is new after words that were said before is the answer, no counter
         at = 0
         for token, before, earlier in self._contexts(line):
             while line.tokens[at] is not token:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from hermes_state.compaction.summary.extractive.novelty import Line, Source, form_of
+from hermes_state.compaction.summary.extractive.novelty import NEW_VALUE, NEW_WORD, Line, Source, form_of
 
 _SHAPE = re.compile(r"[^\W\d_]+|\d+|\s+")
 _ASSIGNED = re.compile(r"[\w\"'\])]\s{0,3}(?:=|:|->|=>|：|是|は)\s{0,3}[^\s=:]")
@@ -21,6 +21,7 @@ ERROR = re.compile(
     r"(?i)\b(?:error|exception|traceback|failed|failure|fatal|panic|refused|denied|timed out|timeout|not found"
     r"|abort(?:ed)?|segfault|unreachable|exit (?:code|status) [1-9])|错误|失败|异常|エラー|失敗|오류|실패"
 )
+_ANSWER = 0.3  # for the first and the last sentence of an answer, and for one that concludes
 OPEN = re.compile(
     r"(?i)\b(?:todo|fixme|to do|next (?:step|up)|remaining|still (?:need|has|have|to|open|missing)|pending"
     r"|not yet|left to do|needs? to|must (?:still )?be|should (?:still|also)|unresolved|blocked|follow[- ]?up"
@@ -62,11 +63,22 @@ def scored(source: Source, messages: int) -> None:
         score += 0.22 * contrast * min(1.0, score * 2)
         score += 0.15 * later + 0.06 * bool(_ASSIGNED.search(unit.text)) + 0.08 * _sentence(line)
         score += {"user": 0.25, "assistant": 0.15, "tool": 0.0, "call": -0.1, "previous": 0.2}[unit.kind]
-        if unit.kind in ("user", "assistant") and line.copies >= 3:
+        if line.plain and unit.kind == "assistant" and _brings(line):
+            # As much as what was asked, and the sentence that answers before those around it.
+            score += 0.1 + _ANSWER * (line.ends or bool(CONCLUDED.search(unit.text)))
+        elif unit.kind in ("user", "assistant") and line.copies >= 3:
             score *= 0.7 if line.last else 0.35  # the same sentence with other numbers, again and again
         score += 0.2 * (unit.message == newest)
         score += 0.03 * (unit.message + 1) / max(1, messages)
         line.score = score
+
+
+def _brings(line: Line) -> bool:
+    """Whether a line has a value or a word that is news: an answer in words of which all were said tells nothing."""
+    return any(
+        novelty >= (NEW_VALUE if token.value else NEW_WORD)
+        for token, novelty in zip(line.tokens, line.novelty, strict=True)
+    )
 
 
 def _news(line: Line) -> float:

@@ -11,15 +11,23 @@ decoded is no longer a stretch of what was stored.
 # ruff: noqa: RUF001  (the punctuation of Chinese and Japanese is meant)
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hermes_state.compaction.blobs import BYTES, text_in
+
 Kind = Literal["user", "assistant", "tool", "call", "previous"]
 
 MOST_CHARACTERS = 2_000_000  # of one source: at most some seconds of work; a view of 128K tokens has about 500,000
 LONGEST_UNIT = 320           # characters; a longer line is split at white space, and one without any is encoded bytes
+# Types of parts that have no text of their own: pictures, sounds, files, thoughts.
+NO_TEXT = frozenset({
+    "image", "image_url", "input_image", "input_audio", "audio", "file", "input_file", "document", "video", "video_url",
+    "thinking", "redacted_thinking", "reasoning", "reasoning_content",
+})
 _STRETCHES = 16              # pieces that a text too long gives
 
 _LINE = re.compile(r"[^\r\n]+")
@@ -75,21 +83,43 @@ def texts_of(messages: Sequence[dict[str, Any]]) -> list[Text]:
     return found
 
 
+def plain_turns(messages: Sequence[dict[str, Any]]) -> frozenset[int]:
+    """Places of the messages of turns without tools: what is answered there stands in the answer and nowhere else."""
+    plain: list[int] = []
+    turn: list[int] = []
+    tools = False
+    for number, message in enumerate([*messages, {"role": "user"}]):
+        role, content = message.get("role"), message.get("content")
+        parts = {part.get("type") for part in content if isinstance(part, dict) and isinstance(part.get("type"), str)} \
+            if isinstance(content, list) else set()
+        if role == "user" and "tool_result" not in parts:
+            plain += [] if tools else turn
+            turn, tools = [], False
+        tools = tools or role not in ("user", "assistant", "system", "developer") or bool(message.get("tool_calls")) \
+            or bool(parts & {"tool_use", "tool_result"})
+        turn.append(number)
+    return frozenset(plain)
+
+
 def _of_content(content: Any, kind: Kind) -> Iterator[tuple[str, Kind]]:
-    if isinstance(content, str):
-        yield content, kind
-    elif isinstance(content, list):
-        for part in content:
-            if isinstance(part, str):
-                yield part, kind
-            elif isinstance(part, dict):
-                if part.get("type") == "tool_result":
-                    inner = part.get("content")
-                    yield from _of_content(inner if isinstance(inner, (str, list)) else None, "tool")
-                elif part.get("type") == "tool_use":
-                    yield from ((text, "call") for text in _of_call(part))
-                elif isinstance(part.get("text"), str):
-                    yield part["text"], kind
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            yield part, kind
+        elif isinstance(part, BYTES):
+            text = text_in(part)
+            if text is not None:
+                yield text, kind
+        elif isinstance(part, dict):
+            sort = part.get("type") if isinstance(part.get("type"), str) else None
+            if sort == "tool_result":
+                yield from _of_content(part.get("content"), "tool")
+            elif sort == "tool_use":
+                yield from ((text, "call") for text in _of_call(part))
+            elif isinstance(part.get("text"), str):
+                yield part["text"], kind
+            elif sort not in NO_TEXT:
+                # Of a type that is not known here: a model is sent it as JSON.
+                yield json.dumps(part, ensure_ascii=False, default=str), kind
 
 
 def _of_call(call: Any) -> Iterator[str]:
@@ -140,8 +170,8 @@ def units_of(texts: Sequence[Text]) -> Iterator[Unit]:
         prose = text.kind in ("user", "assistant")
         position = 0
         for line in _escaped_lines(text.text) if structured else (match[0] for match in _LINE.finditer(text.text)):
-            for piece, json in _pieces(line, structured, prose):
-                yield Unit(piece, text.kind, text.message, order, position, json)
+            for piece, pair in _pieces(line, structured, prose):
+                yield Unit(piece, text.kind, text.message, order, position, pair)
                 order += 1
                 position += 1
 

@@ -155,7 +155,16 @@ def test_what_fills_the_window_is_told_when_the_prefix_does_not_fit(store: Store
         "The fixed prefix does not fit: of a window of 4,096 tokens, 0 are system rows, 3,500 are tools and other fixed"
         " tokens, and 512 are kept for the reply. That leaves 84 for the conversation; at least 512 are needed."
     )
-    assert [(one.what, one.tokens) for one in outcome.fills] == [("fixed", 3_500), ("reserve", 512)]
+    total = counted(store)
+    assert [(one.what, one.tokens) for one in outcome.fills] == [("fixed", 3_500), ("reserve", 512), ("rest", total)]
+    assert (outcome.tokens_before, outcome.tokens_fixed, outcome.tokens_reserved) == (total, 3_500, 512)
+    settings = outcome.settings
+    assert settings is not None
+    assert (settings.fixed, settings.reserve, settings.usable, settings.counter) == (3_500, 512, 84, "caller:words")
+    assert (settings.trigger, settings.window_kind, settings.summarizer) == (71, "given", "extractive")
+    assert store.compaction.preview(session, window=4_096, fixed_tokens=3_500, counter=words).document() == (
+        outcome.document()
+    )
     assert outcome.advice == [
         "The system prompt and the tool schemas take 3500 of 4096 tokens: use fewer tools, or a shorter system prompt.",
         "Serve the model with a larger window, or choose a model that has one.",

@@ -91,3 +91,41 @@ def spoken(messages: list[Message]) -> str:
             parts.append(part if isinstance(part, str) else str((part or {}).get("text", "")))
         parts += [call["function"]["arguments"] for call in message.get("tool_calls", ())]
     return "\n".join(parts)
+
+
+NAMES = (
+    "Helsinki", "Marlowe", "Nimbus", "Osaka", "Turing", "Basil", "Quartz", "Vega", "Zephyr", "Lisbon", "Falcon",
+    "Amber", "Juniper", "Cobalt", "Hazel", "Indigo", "Saffron", "Delta", "Onyx", "Orchid", "Pelican", "Raven",
+    "Sequoia", "Tundra", "Willow", "Yarrow", "Zinnia", "Cedar", "Maple", "Aspen",
+)
+_TOPICS = ("billing", "search", "import", "export", "login", "mail", "cache", "queue", "report", "backup", "theme")
+_AROUND = (
+    "That is how it has been set up for some time, and nothing else depends on it.",
+    "I compared it with what the notes say and they agree with one another.",
+    "There are a few ways to look at this, and most of them lead to the same place.",
+    "It helps to keep in mind what was said before about the whole of the plan.",
+)
+
+
+def plain(form: str, seed: int, turns: int = 30) -> tuple[list[dict[str, str]], list[str], list[str]]:
+    """Questions and answers without tools, a value in each; the messages, the values asked about, those answered.
+
+    `form` of the answer: `chat` (a short sentence that is always the same), `named` (a name, in the last of five
+    sentences), `first` (in the first sentence), `list` (the last line of a list).
+    """
+    chance = random.Random(f"{form} {seed}")
+    messages, asked, told = [], [], []
+    for name in chance.sample(NAMES, turns):
+        topic, mine = chance.choice(_TOPICS), f"v{chance.randint(1, 9)}.{chance.randint(0, 99)}.{chance.randint(0, 9)}"
+        yours = name if form == "named" else str(chance.randint(1000, 9999))
+        around = chance.sample(_AROUND, 3)
+        messages.append({"role": "user", "content": f"And what about the {topic}, {mine} or not?"})
+        messages.append({"role": "assistant", "content": {
+            "chat": f"{around[0]} I would take {yours}. {around[1]}",
+            "named": f"{' '.join(around)} So the choice for the {topic} is {yours}.",
+            "first": f"It is {yours} for the {topic}. {' '.join(around)}",
+            "list": "".join(f"- {line}\n" for line in around) + f"\n**Result:** {topic} = {yours}\n",
+        }[form]})
+        asked.append(mine)
+        told.append(yours)
+    return messages, asked, told

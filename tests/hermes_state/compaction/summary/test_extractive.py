@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 import re
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_state.compaction.summary import extractive
+from hermes_state.compaction.summary.chunks import flat
 from hermes_state.compaction.summary.extractive.layout import HEADINGS, read
-from tests.hermes_state.compaction.summary.sources import conversation, fourths, spoken
+from hermes_state.compaction.summary.extractive.units import plain_turns
+from tests.hermes_state.compaction.summary.sources import conversation, fourths, plain, spoken
 
 _MARKS = st.sampled_from(" \n\r\t.:=,;/-_\"'\\{}[]()0123456789abc端口是。")
 _TEXT = st.text(alphabet=st.one_of(st.characters(), _MARKS), max_size=300)
@@ -162,3 +165,48 @@ def test_fifty_megabytes_take_seconds() -> None:
     text = extractive([{"role": "tool", "content": body}], budget=850, counter=fourths)
     assert time.process_time() - started < 10
     assert fourths(text) <= 850
+
+
+@pytest.mark.parametrize("form", ["chat", "named", "first", "list"])
+@pytest.mark.parametrize(("budget", "least"), [(300, 0.3), (600, 0.8)])
+def test_of_plain_turns_answers_are_kept_as_well_as_questions(form: str, budget: int, least: float) -> None:
+    asked = told = total = 0
+    for seed in range(5):
+        messages, questions, answers = plain(form, seed)
+        text = extractive(messages, budget=budget, counter=fourths)
+        assert fourths(text) <= budget
+        asked += sum(value in text for value in questions)
+        told += sum(value in text for value in answers)
+        total += len(answers)
+    assert told >= asked * 0.9 and told >= least * total, (asked, told, total)
+
+
+def test_tools_in_a_turn_leave_its_answer_to_what_the_tools_gave() -> None:
+    messages, _asked, _told = plain("chat", 1)
+    assert plain_turns(messages) == frozenset(range(60))
+    with_tool = [*messages[:1], {"role": "tool", "content": "x", "tool_call_id": "1"}, *messages[1:]]
+    assert plain_turns(with_tool) == frozenset(range(3, 61))
+    anthropic = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "x"}]}]
+    assert plain_turns([*messages[:1], *anthropic, *messages[1:2]]) == frozenset()
+
+
+@pytest.mark.parametrize("content", [
+    b"The relay listens on port 48213.", bytearray(b"The relay listens on port 48213."),
+    {"status": "ok", "stdout": "The relay listens on port 48213."},
+    [{"type": "resource", "resource": {"text": "The relay listens on port 48213."}}],
+    [{"type": "tool_result", "tool_use_id": "1", "content": {"stdout": "The relay listens on port 48213."}}],
+    [b"The relay listens on port 48213."],
+], ids=["bytes", "bytearray", "object", "resource", "object in a result", "bytes among parts"])
+def test_text_that_is_no_str_is_summarised_as_well(content: Any) -> None:
+    messages = [{"role": "user", "content": "Where is it?"}, {"role": "tool", "tool_call_id": "1", "content": content}]
+    assert "48213" in extractive(messages, budget=200, counter=fourths)
+    assert "48213" in flat(messages[1])
+
+
+def test_data_without_text_is_left_out_of_a_summary() -> None:
+    messages = [
+        {"role": "user", "content": "Where is it?"}, {"role": "user", "content": b"\xff\xfe48213"},
+        {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "a48213"}}]},
+    ]
+    assert "48213" not in extractive(messages, budget=200, counter=fourths)
+    assert [flat(message) for message in messages[1:]] == ["", "[user: a part of type image]"]

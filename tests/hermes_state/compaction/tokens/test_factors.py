@@ -118,3 +118,43 @@ def test_a_count_that_is_none_is_refused(store: Store) -> None:
     with pytest.raises(InvalidInput) as caught:
         Factors(store.core).learn("", SERVER, Estimator(), 1000, {"prompt_tokens": 500})
     assert str(caught.value) == "A factor belongs to a model and a tokenizer; one of them has no name."
+
+
+def test_numbers_that_no_request_has_are_not_learned(store: Store) -> None:
+    absurd: list[Any] = [10**30, {"prompt_tokens": 10**30}, {"prompt_eval_count": 2**31}, 2**31, -(10**30)]
+    for usage in absurd:
+        lesson = Factors(store.core).learn("m", SERVER, Estimator(), 1000, usage)
+        assert (lesson.verdict, lesson.reported, lesson.factor.samples) == ("not_reported", None, 0), usage
+    for usage in (16_001, {"prompt_tokens": 10**9}):
+        lesson = Factors(store.core).learn("m", SERVER, Estimator(), 1000, usage)
+        assert (lesson.verdict, lesson.factor.samples) == ("implausible", 0), usage
+    assert Factors(store.core).learn("m", SERVER, Estimator(), 1000, 16_000).verdict == "learned"
+
+
+@pytest.mark.parametrize(("counted", "said"), [
+    (10**30, "counted is more tokens than a request can have: at most 2147483647."),
+    (-5, "counted is a whole number from 0, not -5."),
+    (True, "counted is a whole number from 0, not True."),
+    (1000.5, "counted is a whole number from 0, not 1000.5."),
+    (float("nan"), "counted is a whole number from 0, not nan."),
+])
+def test_a_count_that_is_none_is_refused_and_nothing_is_learned(store: Store, counted: Any, said: str) -> None:
+    store.sessions.create(id="one", source="cli", model="m")
+    body = {"error": {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 8192}}
+    for learn in (
+        lambda: store.compaction.observe("m", SERVER, counted, {"prompt_tokens": 1200}),
+        lambda: store.compaction.refused("one", 400, body, endpoint=SERVER, counted=counted),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            learn()
+        assert str(caught.value) == said
+    assert Factors(store.core).of("m", SERVER).samples == 0
+    with store.core.reader() as reader:
+        assert reader.row("SELECT count(*) FROM model_windows") == (0,)
+
+
+def test_zero_counted_and_a_handful_read_teach_nothing(store: Store) -> None:
+    assert Factors(store.core).learn("m", SERVER, Estimator(), 0, 1200).verdict == "too_small"
+    seen = store.compaction.observe("m", SERVER, 100_000, {"prompt_tokens": 1})
+    assert (seen.lesson.verdict, seen.window) == ("truncated", None)
+    assert Factors(store.core).of("m", SERVER).samples == 0

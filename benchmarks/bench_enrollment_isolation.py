@@ -15,6 +15,8 @@ than 1.5 of the p99 without it.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import itertools
 import secrets
 import subprocess
@@ -24,11 +26,7 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import hashlib
-import hmac
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import apsw
 

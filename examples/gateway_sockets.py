@@ -23,11 +23,11 @@ from hermes_state.errors import (
     Unanswered,
     VersionIncompatible,
 )
-from hermes_state.gateway import CloseCode, Connection, Generation, Hello, Server, VersionRange
+from hermes_state.gateway import CloseCode, Connection, Generation, Hello, Server, VersionRange, answer_of, refusal_of
 from hermes_state.instances.close_codes import closing
 from hermes_state.instances.liveness import Due
 from hermes_state.instances.protocol import refuse_other_version, rejection
-from hermes_state.outbox import Accepted, Claim, NotSent, Refused, Verdict
+from hermes_state.outbox import Claim, NotSent, Verdict
 from hermes_state.store import Store
 from hermes_state.turns import Frame
 from hermes_state.turns.frames import kind_of
@@ -168,8 +168,8 @@ class Sockets:
             try:
                 result = self.request(connection, one.kind, one.payload, METHODS[one.kind])
             except RefusedByPlugin as error:
-                return Refused(why=str(error))
-            return Accepted(result=result)
+                return refusal_of(error)
+            return answer_of(claim, result)
 
         while True:
             owed.clear()

@@ -10,8 +10,9 @@ from hermes_state.instances.connection_records import Accepted, Connection, Deli
 from hermes_state.instances.connection_states import PublicStatus
 from hermes_state.instances.generations import Generation
 from hermes_state.instances.protocol import VersionRange
+from hermes_state.turns.sending import answer_of, refusal_of
 
 __all__ = [
     "Accepted", "CloseCode", "Connection", "DeliveryAccepted", "Ended", "Gateway", "Generation", "Hello", "Holder",
-    "Noticed", "PublicStatus", "Server", "Standing", "Ticked", "VersionRange",
+    "Noticed", "PublicStatus", "Server", "Standing", "Ticked", "VersionRange", "answer_of", "refusal_of",
 ]

@@ -95,10 +95,8 @@ class AsyncServer:
     ) -> AsyncIterator[Request]:
         """As `Server.request`; await `asyncio.wrap_future(request.answer)` in the block."""
         await self._aio.run(lambda: self.sync.refuse_request(instance_id, generation, thread_id))
-        with self.sync.requests.request(
-            instance_id, str(generation), method, request_id=request_id, seconds=seconds
-        ) as begun:
-            yield begun
+        with self.sync.begun(instance_id, generation, method, request_id=request_id, seconds=seconds) as request:
+            yield request
 
     async def ask(
         self, instance_id: str, generation: Generation, method: str, send: Callable[[Request], Awaitable[object]], *,
@@ -135,8 +133,17 @@ class AsyncServer:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            with contextlib.suppress(asyncio.CancelledError):
-                made = await running
-                if undo is not None:
-                    await self._aio.run(lambda: undo(made))
+            if not await self._ended(running) and undo is not None:
+                made = running.result()
+                await self._ended(asyncio.ensure_future(self._aio.run(lambda: undo(made))))
             raise
+
+    @staticmethod
+    async def _ended(running: asyncio.Future[Any]) -> bool:
+        """Wait for it, however often the await is cancelled; gives whether it was itself. Raises what it raised."""
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([running])  # which, unlike an await of it, does not cancel it
+        if not running.cancelled():
+            running.result()
+        return running.cancelled()

@@ -61,9 +61,13 @@ class EveryoneLetIn:
     def judge(
         self, reader: Reader, changed: Set[str] | None
     ) -> tuple[list[tuple[Connection, CloseCode]], list[Instance]]:
-        """Whom what changed keeps out, with the code for it, and who has another nickname. None: anything changed."""
+        """Whom what changed keeps out, with the code for it, and who has another nickname, each once.
+
+        `changed`: ids of instances; None: any of them may have.
+        """
         with self._lock:
-            known = [one for name, one in self._known.items() if changed is None or name in changed]
+            names = self._known if changed is None else [name for name in changed if name in self._known]
+            known = [self._known[name] for name in names]
         out: list[tuple[Connection, CloseCode]] = []
         renamed = []
         for one in known:

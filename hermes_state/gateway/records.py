@@ -1,6 +1,6 @@
 """What a gateway server tells its caller to do, and who has a store.
 
-Invariant: frozen, and none of them is stored.
+Invariant: frozen, and none of them is stored. One code has one reason, whoever ended the connection.
 
 Not for: deciding anything (see `server`).
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hermes_state.instances.close_codes import CLOSINGS, closing
 from hermes_state.instances.connection_records import Connection
 from hermes_state.instances.liveness import Due
 from hermes_state.instances.records import Instance
@@ -26,6 +27,19 @@ class Ended:
     connection: Connection
     code: int  # to close the socket with
     reason: str  # to close it with; at most 123 bytes
+
+
+def reason_of(code: int) -> str:
+    """Why a connection is over, as its code says it."""
+    if code == GOING_AWAY:
+        return "this server ends"
+    known = closing(code)
+    return "its socket closed" if known is None else CLOSINGS[known.code].reason
+
+
+def ended_with(connection: Connection, code: int) -> Ended:
+    """What is to be told of a connection that was just ended."""
+    return Ended(connection=connection, code=int(code), reason=reason_of(code))
 
 
 @dataclass(frozen=True, kw_only=True)

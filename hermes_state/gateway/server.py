@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Self
 from hermes_state.changes import Changes, feed
 from hermes_state.errors import InvalidInput, StateError, VersionIncompatible
 from hermes_state.gateway.let_in import EveryoneLetIn, LetIn
-from hermes_state.gateway.records import GOING_AWAY, Ended, Noticed, Ticked
+from hermes_state.gateway.records import GOING_AWAY, Ended, Noticed, Ticked, ended_with, reason_of
 from hermes_state.gateway.starts import Starts
 from hermes_state.instances import credentials, registry
-from hermes_state.instances.close_codes import CLOSINGS, CloseCode, closing
+from hermes_state.instances.close_codes import CloseCode
 from hermes_state.instances.connection_records import Accepted, Connection, DeliveryAccepted, Hello, Link, refuse_odd
 from hermes_state.instances.connections import Connections
 from hermes_state.instances.generations import Generation, current_epoch, let_go, parse
@@ -37,7 +37,7 @@ from hermes_state.instances.states import State
 from hermes_state.owners.presence import presence_of
 from hermes_state.turns import operations, sending, threads
 from hermes_state.turns.correlation import SWEEP_EVERY_SECONDS, Correlator, Request
-from hermes_state.turns.records import find_thread, transport_of
+from hermes_state.turns.records import find_thread, instance_of
 from hermes_state.turns.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from hermes_state.turns.turns import Turns
 
@@ -65,9 +65,9 @@ class Server:
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._let_in = EveryoneLetIn()
-        self._to_end: list[Ended] = []
+        self._told_late: list[Ended] = []  # by the next `poll`
         self._swept_at = core.clock.monotonic()
-        self._closed = False
+        self._closed, self._holds = False, True
         self._pid = os.getpid()
         # Who waits for an answer on a connection.
         self.requests = Correlator(core.clock)
@@ -121,11 +121,14 @@ class Server:
             self.disconnect(name, accepted.generation, code=CloseCode.REFUSED)
             if accepted.displaced is not None:
                 with self._lock:
-                    self._to_end.append(_ended(accepted.displaced, CloseCode.REPLACED))
+                    self._told_late.append(ended_with(accepted.displaced, CloseCode.REPLACED))
             raise
         self._let_in.add(replace(let_in, nickname=instance.nickname))
         self._watch.begin(name, accepted.generation, self._core.clock.monotonic())
         self._last_seen.note(name)
+        now = self._connections.link(name).connection
+        if now is None or now.generation != accepted.generation:  # ended meanwhile, before all of it was known here
+            self._forget(name, accepted.generation, CloseCode.REPLACED)
         return accepted
 
     def admit_delivery(self, hello: Hello) -> DeliveryAccepted:
@@ -135,8 +138,10 @@ class Server:
 
     def disconnect(self, instance_id: str, generation: Generation, *, code: int = 1006) -> bool:
         """A socket ended: fail what waits on it, with the reason of `code`. False for an earlier connection."""
+        # In this order: what begins on it after its requests were ended finds that it is over.
+        was_live = self._connections.disconnect(instance_id, generation)
         self._forget(instance_id, generation, code)
-        return self._connections.disconnect(instance_id, generation)
+        return was_live
 
     # --- what goes out ---------------------------------------------------------------------------------------
 
@@ -146,7 +151,8 @@ class Server:
     ) -> list[tuple[Claim, Verdict]]:
         """Give a connected gateway what is owed to it: stops first, then ensures, then decisions.
 
-        `handler(claim)` sends `claim.primary` and gives a verdict; see `Turns.send`. Call it after `accept`, and for
+        `handler(claim)` sends `claim.primary` and gives the verdict: `answer_of(claim, result)` of what the plugin
+        answered, `refusal_of(reason)`, `NotAdmitted`, `Failed`; see `Turns.send`. Call it after `accept`, and for
         whatever `poll` says is `owed`. Raises `StaleGeneration`, `ServerReplaced`, and what the handler raises.
         """
         return self._turns.send(
@@ -203,10 +209,19 @@ class Server:
         Raises `StaleGeneration`, `ServerReplaced`, and, of a thread whose stop is owed or done, `ThreadStopped`.
         """
         self.refuse_request(instance_id, generation, thread_id)
+        with self.begun(instance_id, generation, method, request_id=request_id, seconds=seconds) as request:
+            yield request
+
+    @contextmanager
+    def begun(
+        self, instance_id: str, generation: Generation, method: str, *, request_id: str | None, seconds: float | None
+    ) -> Iterator[Request]:
+        """The second half of `request`, in memory: of a connection that ended meanwhile it is refused at once."""
         with self.requests.request(
             instance_id, str(generation), method, request_id=request_id, seconds=seconds
-        ) as begun:
-            yield begun
+        ) as request:
+            self._connections.refuse_stale(instance_id, generation)
+            yield request
 
     def refuse_request(self, instance_id: str, generation: Generation, thread_id: str | None) -> None:
         """Raise what `request` raises before it begins."""
@@ -268,13 +283,14 @@ class Server:
                 self.replaced = self.replaced or current_epoch(reader) != self.epoch
                 out, renamed = self._let_in.judge(reader, changed)
                 transports = sending.waiting(reader, at=self._core.clock.now())
-            ended = [self._end(one, code) for one, code in out]
-            if self.replaced:
-                ended += [self._end(one, GOING_AWAY) for one in self._connections.connected()]
             with self._lock:
-                ended, self._to_end = [*self._to_end, *ended], []
+                late, self._told_late = self._told_late, []
             self.position = position
-        owed = [one for one in self._connections.connected() if transport_of(one.instance_id) in transports]
+        ended = late + self._end(out)
+        if self.replaced:
+            ended += self._end((one, GOING_AWAY) for one in self._connections.connected())
+        here = (self._connections.link(instance_of(transport)).connection for transport in transports)
+        owed = sorted((one for one in here if one is not None), key=lambda one: one.generation.number)
         return Noticed(ended=tuple(ended), renamed=tuple(renamed), owed=tuple(owed))
 
     def tick(self) -> Ticked:
@@ -287,12 +303,11 @@ class Server:
         clock = self._core.clock
         now, at = clock.monotonic(), clock.now()
         probes, ended = [], list(noticed.ended)
-        live = {one.generation: one for one in self._connections.connected()}
         for due in self._watch.due(now):
             if due.act is Act.PROBE:
                 probes.append(due)
-            elif due.generation in live:
-                ended.append(self._end(live[due.generation], CloseCode.NOT_ANSWERING))
+            elif (live := self._connections.link(due.instance_id).connection) and live.generation == due.generation:
+                ended += self._end([(live, CloseCode.NOT_ANSWERING)])
         self.requests.end_overdue()
         with self._lock:
             sweep = now - self._swept_at >= SWEEP_EVERY_SECONDS
@@ -340,13 +355,13 @@ class Server:
     def close(self) -> list[Ended]:
         """End this server: it lets go of the store; nothing is stopped. Gives the connections to close, with 1001."""
         with self._lock:
-            first, self._closed = not self._closed, True
-            waits = list(self._waits)
+            self._closed, waits = True, list(self._waits)
         for wait in waits:
             wait.stop()
-        ended = [self._end(one, GOING_AWAY) for one in self._connections.connected()]
-        if first and self._pid == os.getpid():  # a forked child's copy holds nothing
+        ended = self._end((one, GOING_AWAY) for one in self._connections.connected())
+        if self._holds and self._pid == os.getpid():  # a forked child's copy holds nothing
             self._core.write(lambda tx: let_go(tx, self.epoch))
+            self._holds = False  # not before: a write that failed is tried again by the next call
         return ended
 
     def __enter__(self) -> Self:
@@ -373,21 +388,13 @@ class Server:
 
     def _forget(self, instance_id: str, generation: Generation, code: int) -> None:
         """Let go of one connection in memory; who waits on it hears the reason of `code`."""
-        self.requests.end_connection(instance_id, str(generation), close_code=code, reason=_reason(code))
+        self.requests.end_connection(instance_id, str(generation), close_code=code, reason=reason_of(code))
         self._watch.end(instance_id, generation)
         self._let_in.drop(instance_id, generation)
 
-    def _end(self, connection: Connection, code: int) -> Ended:
-        self.disconnect(connection.instance_id, connection.generation, code=code)
-        return _ended(connection, code)
-
-
-def _ended(connection: Connection, code: int) -> Ended:
-    return Ended(connection=connection, code=int(code), reason=_reason(code))
-
-
-def _reason(code: int) -> str:
-    if code == GOING_AWAY:
-        return "this server ends"
-    known = closing(code)
-    return "its socket closed" if known is None else CLOSINGS[known.code].reason
+    def _end(self, over: Iterable[tuple[Connection, int]]) -> list[Ended]:
+        """End connections; gives those that nobody else ended in the same moment. With no lock: callbacks run here."""
+        return [
+            ended_with(one, code)
+            for one, code in over if self.disconnect(one.instance_id, one.generation, code=code)
+        ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hermes_state.errors import IdempotencyConflict, NotConnected, ThreadNotFound, Unanswered
 from hermes_state.instances import bindings
-from hermes_state.turns import operations
+from hermes_state.turns import operations, sending
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -77,10 +77,9 @@ class Starts:
 
     def not_announced(self, turn: Turn, error: BaseException) -> None:
         """Telling the gateway of a reserved turn failed: roll it back, or ask, when nobody knows whether it began."""
-        why = f"{type(error).__name__}: {error}"
 
         def within(tx: Transaction) -> None:
-            operations.lose(tx, turn.turn_id, why, at=self._core.clock.now())
+            operations.lose(tx, turn.turn_id, sending.lost(error).why, at=self._core.clock.now())
 
         if isinstance(error, Unanswered):
             self._core.write(within)

@@ -104,6 +104,8 @@ class Correlator:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[str, Request] = {}
+        # ids of what waits, by connection: the end of one looks at its own requests only
+        self._on: dict[tuple[str, str], set[str]] = {}
         self._ended: OrderedDict[str, State] = OrderedDict()
         # answers since the start, by what they were
         self.replies: Counter[Reply] = Counter()
@@ -157,6 +159,7 @@ class Correlator:
             if begun.id in self._waiting or begun.id in self._ended:
                 raise InvalidInput(f"Request {begun.id!r} was begun before.", argument="request_id")
             self._waiting[begun.id] = begun
+            self._on.setdefault((owner, connection), set()).add(begun.id)
         return begun
 
     def answer(self, request_id: str, result: Any) -> Reply:
@@ -210,7 +213,7 @@ class Correlator:
         Call it before the socket is closed, so that those who wait hear `reason` and not that a socket closed.
         """
         with self._lock:
-            lost = [one for one in self._waiting.values() if (one.owner, one.connection) == (owner, connection)]
+            lost = [self._waiting[name] for name in self._on.get((owner, connection), ())]
             for one in lost:
                 self._end_locked(one.id, Event.LOSE)
         for one in lost:
@@ -244,7 +247,12 @@ class Correlator:
         self._ended[request_id] = state
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
-        return self._waiting.pop(request_id)
+        ended = self._waiting.pop(request_id)
+        others = self._on[ended.owner, ended.connection]
+        others.remove(request_id)
+        if not others:
+            del self._on[ended.owner, ended.connection]
+        return ended
 
     def __len__(self) -> int:
         return len(self._waiting)

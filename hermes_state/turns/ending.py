@@ -10,18 +10,44 @@ none.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_state.outbox.records import read_by_dedupe_id
 from hermes_state.outbox.settling import end_pending
 from hermes_state.outbox.states import Event, State
 from hermes_state.turns import interactions, operations, settling, stops
-from hermes_state.turns.records import find_thread, need_thread, transport_of
+from hermes_state.turns.records import ACTIVE, find_thread, need_thread, transport_of
 from hermes_state.turns.states import InteractionEvent, StopEvent, ThreadEvent, ThreadStatus, TurnEvent
 from hermes_state.turns.threads import move
 
 if TYPE_CHECKING:
-    from hermes_state.engine import Transaction
+    from hermes_state.engine import Reader, Transaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """How much ends with an instance."""
+
+    turns: int  # that are active: they fail, or are stopped where a stop is owed
+    questions: int  # that are open: they are cancelled
+    stops: int  # that are owed and will not be sent any more; none of an instance that is only revoked
+
+
+def what_ends(reader: Reader, instance_id: str, *, for_good: bool) -> Ends:
+    """What `end_of_instance` would end now. Reads only."""
+    count = {
+        name: reader.rows(f"SELECT count(*) FROM {source} WHERE {where}", (instance_id,))[0][0]
+        for name, source, where in (
+            ("turns", "turns JOIN thread_bindings USING (thread_id)", f"thread_bindings.instance_id = ? AND {ACTIVE}"),
+            (
+                "questions", "interactions AS i JOIN thread_bindings AS b USING (thread_id)",
+                "b.instance_id = ? AND i.state = 'open'",
+            ),
+            ("stops", "stops", "instance_id = ? AND state = 'pending'"),
+        )
+    }
+    return Ends(turns=count["turns"], questions=count["questions"], stops=count["stops"] if for_good else 0)
 
 
 def end_of_instance(tx: Transaction, instance_id: str, why: str, *, for_good: bool, at: float) -> None:

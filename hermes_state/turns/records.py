@@ -25,6 +25,9 @@ ItemType = Literal[
 ]
 
 
+_TRANSPORTS = "gateway/"
+
+
 def told(text: object, most: int) -> str:
     """Text that somebody else sent, as a row may have it: at most that many code points, no lone surrogates."""
     cut = str(text)[:most]
@@ -47,7 +50,12 @@ def refuse_no_id(name: str, value: object) -> None:
 
 def transport_of(instance_id: str) -> str:
     """The outbox transport that is up while that gateway is connected."""
-    return f"gateway/{instance_id}"
+    return f"{_TRANSPORTS}{instance_id}"
+
+
+def instance_of(transport: str) -> str:
+    """Whose transport that is: the other way round."""
+    return transport.removeprefix(_TRANSPORTS)
 
 
 def lane_of(thread_id: str) -> str:

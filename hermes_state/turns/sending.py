@@ -2,19 +2,22 @@
 
 Invariant: the verdict of an obligation and its effect on turns, stops and questions are one transaction, at `power`:
 no crash lies between "acknowledged" and "stopped". An obligation that ended without an answer (out of attempts, taken
-back by a person) leaves a stop pending, to be owed again; an ensure that did so has failed its turn.
+back by a person) leaves a stop pending, to be owed again; an ensure that did so has failed its turn. Of what a gateway
+said is kept what something reads, bounded (`answer_of`, `refusal_of`), whatever it sent.
 
 Not for: the wire. Effects in a second transaction were rejected: a kill in between left a stop pending for ever.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hermes_state.outbox import Accepted, Claim, Failed, NotAdmitted, NotSent, Refused, State, Verdict
 from hermes_state.outbox import settling as outbox_settling
-from hermes_state.outbox.verdicts import VERDICTS, Lost
+from hermes_state.outbox.inputs import MOST_REASON
+from hermes_state.outbox.verdicts import VERDICTS, Lost, shown
+from hermes_state.outbox.verdicts import told as told_by
 from hermes_state.turns import interactions, recovery, stops
 from hermes_state.turns.interactions import suppress
 from hermes_state.turns.records import find_stop, find_thread, told
@@ -26,23 +29,38 @@ if TYPE_CHECKING:
 
 KINDS = (stops.KIND, recovery.KIND, interactions.KIND)
 _ANSWER = ("session_id", "active_turn_id", "boot_id", "history_rows")
-# Of what a gateway said that is kept; it is for people.
-MOST_CHARACTERS = 4096
+# Of a text of a gateway that is kept; it is for people. The outbox keeps as much of a reason.
+MOST_CHARACTERS = MOST_REASON
+
+
+def answer_of(claim: Claim, said: object) -> Verdict:
+    """The verdict of what a gateway answered to a claim, whatever it sent: the result of its response, as JSON had it.
+
+    Kept is what something reads, bounded: of an ensure the four fields of its answer, of a stop the outcome. An answer
+    to an ensure that no gateway can mean is a refusal. Passing the result on as it came was rejected: one that the
+    outbox cannot keep would be raised after the message went out, and the same asked again, for ever.
+    """
+    return _answer(claim.primary, said)
+
+
+def refusal_of(said: object) -> Refused:
+    """The verdict of a gateway's refusal, whatever it gave as its reason."""
+    return Refused(why=told(said, MOST_CHARACTERS))
 
 
 def verdict_of(said: object) -> Verdict:
     """What a handler said, where that is a verdict; else it failed."""
-    return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {said!r:.80}")
+    return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {shown(said)}")
 
 
 def not_sent(error: NotSent) -> Verdict:
     """A handler said that nothing went out."""
-    return Failed(why=str(error) or "nothing was sent")
+    return Failed(why=told_by(error) or "nothing was sent")
 
 
-def lost(error: BaseException) -> Verdict:
+def lost(error: BaseException) -> Lost:
     """A handler broke: nobody knows whether it went out."""
-    return Lost(why=f"{type(error).__name__}: {error}")
+    return Lost(why=f"{type(error).__name__}: {told_by(error)}")
 
 
 def ends_the_round(verdict: Verdict) -> bool:
@@ -64,7 +82,8 @@ def waiting(reader: Reader, *, at: float) -> frozenset[str]:
 
 def settle(tx: Transaction, claimed: Claim, verdict: Verdict, *, at: float) -> dict[int, State]:
     """Write the verdict of a claim and what follows; gives the state of each obligation. Raises `StaleFence`."""
-    verdict = _storable(claimed.primary, verdict)
+    if isinstance(verdict, Accepted):
+        verdict = _answer(claimed.primary, verdict.result)
     states = outbox_settling.settle(tx, claimed, verdict, at=at)
     for one in claimed:
         if one.payload is None:
@@ -80,20 +99,15 @@ def settle(tx: Transaction, claimed: Claim, verdict: Verdict, *, at: float) -> d
     return states
 
 
-def _storable(one: Obligation, verdict: Verdict) -> Verdict:
-    """A verdict as it may be kept: what a gateway said is bounded, and an answer that is none refuses.
-
-    Raising instead was rejected: the claim would stay, and the thread wait for it.
-    """
-    if not isinstance(verdict, Accepted):
-        return replace(verdict, why=told(verdict.why, MOST_CHARACTERS))
+def _answer(one: Obligation, said: object) -> Verdict:
+    fields = said if isinstance(said, Mapping) else {}
     if one.kind == recovery.KIND:
-        odd = recovery.odd_answer(verdict.result)
+        odd = "result" if fields is not said else recovery.odd_answer(fields)
         if odd is not None:
             return Refused(why=f"its gateway answered what no {odd} can be")
-        return Accepted(result={name: verdict.result[name] for name in _ANSWER if name in verdict.result})
+        return Accepted(result={name: fields[name] for name in _ANSWER if name in fields})
     if one.kind == stops.KIND:
-        return Accepted(result={"outcome": told(verdict.result.get("outcome", "stopped"), MOST_CHARACTERS)})
+        return Accepted(result={"outcome": told(fields.get("outcome", "stopped"), MOST_CHARACTERS)})
     return Accepted()
 
 

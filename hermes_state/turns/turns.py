@@ -18,6 +18,7 @@ from hermes_state.errors import InvalidInput, TurnNotActive, Unsupported
 from hermes_state.outbox import Claim, NotSent, Outbox, State, Verdict
 from hermes_state.outbox.verdicts import VERDICTS
 from hermes_state.turns import frames, history, interactions, receiving, recovery, sending, settling, stops, threads
+from hermes_state.turns.ending import Ends, what_ends
 from hermes_state.turns.frames import Admission, Frame, FrameKind
 from hermes_state.turns.home import Home
 from hermes_state.turns.receiving import Received
@@ -318,6 +319,11 @@ class Turns:
             if sending.ends_the_round(verdict):
                 break
         return done
+
+    def ends_with(self, instance_id: str, *, for_good: bool) -> Ends:
+        """How much would end with an instance that is revoked now; `for_good`: removed. Reads only."""
+        with self._core.reader() as reader:
+            return what_ends(reader, instance_id, for_good=for_good)
 
     # --- upkeep ----------------------------------------------------------------------------------------------
 

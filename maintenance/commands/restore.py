@@ -127,7 +127,7 @@ def _shown(plan: RestorePlan) -> Plan:
 
 def _print(ctx: Context, done: Restored) -> None:
     from maintenance.output.documents import print_json
-    from maintenance.output.text import safe_text
+    from maintenance.output.text import plural, safe_text
 
     if ctx.json:
         print_json({"dry_run": False} | done.document())
@@ -139,6 +139,11 @@ def _print(ctx: Context, done: Restored) -> None:
         f"{replaced.seconds:.1f} s ({replaced.locked_seconds:.1f} s locked)."
     ))
     click.echo(safe_text(f"The files as they were are in {replaced.aside}."))
+    if out := replaced.gateways.revoked:
+        click.echo(
+            f"{plural(out, 'gateway instance is', 'gateway instances are')} revoked, since nobody knows whether that "
+            "happened after the backup: enroll those again that are yours, with `hermes-state instances enroll`."
+        )
 
 
 def _print_drill(ctx: Context, done: Drilled) -> None:

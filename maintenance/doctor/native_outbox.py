@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_state.errors import InvalidInput
 from maintenance.dialects.native import owed
 from maintenance.dialects.native.guards import judge, owner_of
-from maintenance.doctor.findings import Finding, Severity, command
+from maintenance.doctor.findings import Finding, Severity, command, recover_command
 from maintenance.output.text import plural
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _content(store: Reader, *, deep: bool) -> Iterator[Finding]:
             "outbox_unreadable", Severity.WARNING,
             f"Texts of {plural(len(unread), 'obligation')} cannot be read ({_some(unread)}); a sender that comes to "
             "one of them fails.",
-            {"obligations": unread[:NAMED]}, f"hermes-state sessions recover --source {_word(str(store.path))}",
+            {"obligations": unread[:NAMED]}, recover_command(store.path),
         )
 
 

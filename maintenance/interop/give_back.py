@@ -16,6 +16,7 @@ from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Refused
 from hermes_state.flushing import sync_file
 from maintenance.dialects.native.owed import has_outbox
+from maintenance.dialects.native.serving import has_instances
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
 from maintenance.interop.adopt import places
@@ -40,6 +41,7 @@ class BackReport:
     written: Written  # its rows
     result_bytes: int  # its size
     owed: int  # obligations that are not settled: they stay in the store, and hermes-agent sends none of them
+    instances: int  # gateway instances that are not removed: they stay in the store, with their threads and turns
 
     def document(self) -> dict[str, Any]:
         """The fields of `--json`."""
@@ -51,6 +53,7 @@ class BackReport:
             "other_rows": self.written.other_rows,
             "result_bytes": self.result_bytes,
             "still_owed": self.owed,
+            "instances": self.instances,
         }
 
     def line(self) -> str:
@@ -58,7 +61,8 @@ class BackReport:
         rows = f"{plural(self.written.sessions, 'session')}, {plural(self.written.messages, 'message')}"
         return (
             f"{self.result} is a file of hermes-agent: {rows}, {human_bytes(self.result_bytes)}, compared row by row. "
-            f"hermes-agent builds its search indexes when it first opens it.{_owed_line(self.owed)}"
+            f"hermes-agent builds its search indexes when it first opens it."
+            f"{_owed_line(self.owed)}{_instances_line(self.instances)}"
         )
 
 
@@ -68,13 +72,14 @@ def make_plan(ctx: Context, target: Path) -> Plan:
         if native_identity(store) is None:
             raise foreign_store(ctx.db)
         counts = store.rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)")[0]
-        owed = _still_owed(store)
+        owed, instances = _still_owed(store), _instances(store)
     facts = {
         "path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1], "still_owed": owed,
+        "instances": instances,
     }
     what = f"{plural(counts[0], 'session')} with {plural(counts[1], 'message')}"
     title = f"Make {target}, a file of hermes-agent, of {ctx.db}, which is only read"
-    lines = (what, *([_owed_line(owed).strip()] if owed else []))
+    lines = (what, *(line.strip() for line in (_owed_line(owed), _instances_line(instances)) if line))
     return Plan(title=title, lines=lines, facts=facts)
 
 
@@ -94,6 +99,22 @@ def _owed_line(owed: int) -> str:
     )
 
 
+def _instances(store: Reader) -> int:
+    """Gateway instances that are not removed."""
+    if not has_instances(store.rows):
+        return 0
+    return int(store.rows("SELECT count(*) FROM gateway_instances WHERE removed_at IS NULL")[0][0])
+
+
+def _instances_line(instances: int) -> str:
+    if not instances:
+        return ""
+    return (
+        f" {plural(instances, 'gateway instance')} stay{'s' if instances == 1 else ''} in the store, with the threads "
+        "that are bound: hermes-agent knows none of it, so enroll the gateways with whatever serves them next."
+    )
+
+
 def give_back(ctx: Context, target: Path) -> BackReport:
     """Make the file."""
     for working in places.leftovers(target):
@@ -102,7 +123,7 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         # Bodies may be compressed here, and are not there; tool output was measured at a third of its size.
         need = Need(directory=target.resolve().parent, bytes=3 * sizes(store).used_bytes, what="the new file")
         require_room(rooms([need]), what=f"Making {target}")
-        owed = _still_owed(store)
+        owed, instances = _still_owed(store), _instances(store)
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
             drop_sidecars(working)
@@ -111,4 +132,5 @@ def give_back(ctx: Context, target: Path) -> BackReport:
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
     return BackReport(
         path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size, owed=owed,
+        instances=instances,
     )

@@ -1,8 +1,9 @@
 """The schema of the file being filled: tables before the rows, the rest after them, and the checks at the end.
 
-Invariant: unique indexes are there before rows are, so that two rows of one name meet when the second comes; other
-indexes and triggers come last. A statement of the source that SQLite refuses is listed and left out. A file is finished
-only when its pages, its references and its counts are right.
+Invariant: unique indexes are there before rows are, so that two rows of one name meet when the second comes, but those
+of gateways, where a stale row would keep a later one out; other indexes and triggers come last. A statement of the
+source that SQLite refuses is listed and left out. A file is finished only when its pages, its references and its counts
+are right.
 
 Not for: rows. Making everything first was rejected: triggers of a native store forbid what mending must do, and indexes
 grow twice as fast in one go.
@@ -17,6 +18,7 @@ from hermes_state.engine import APPLICATION_ID
 from hermes_state.engine.salvage import Building, Salvage, schema_entries
 from hermes_state.engine.schema import schema_sql
 from hermes_state.errors import Corrupt, StateError
+from maintenance.dialects.native.serving import AFTER_ROWS
 from maintenance.quoting import quoted
 from maintenance.recovery.filling import Filler
 from maintenance.recovery.notes import NAMES
@@ -133,7 +135,7 @@ def require_sound(db: Building) -> dict[str, Any]:
 def _unique_indexes(schema: Schema) -> Iterator[Entry]:
     for entry in schema.entries:
         if entry.kind == "index" and entry.sql and entry.sql.upper().split()[1:2] == ["UNIQUE"] and (
-            entry.table in schema.tables
+            entry.table in schema.tables and not (schema.native and entry.name in AFTER_ROWS)
         ):
             yield entry
 

@@ -45,6 +45,7 @@ from maintenance.recovery.parents import give_parents
 from maintenance.recovery.records import FILE_CUT, HARDLY_PAGES, PAGES_UNREADABLE, Cancel, Progress, Source, Step
 from maintenance.recovery.schema import Schema, virtual_tables_left_out
 from maintenance.recovery.search import drop_search, rebuild_own, search_problem
+from maintenance.recovery.serving import give_instances, settle_serving
 from maintenance.recovery.settling import settle
 from maintenance.recovery.source_schema import find_schema, try_open
 from maintenance.recovery.verifying import compare_rows
@@ -139,9 +140,14 @@ class Gathering:
                 facts["confirmed"]["messages"] = check_messages(
                     filler, fillers["messages"], advance=self._rows("checking messages")
                 )
+            if schema.native:
+                give_instances(filler, fillers, self._clock)
             give_parents(filler, schema, fillers)
             if schema.native:
                 settle_owed(filler, fillers, fates, hidden=bool(unread), clock=self._clock)
+                settle_serving(
+                    filler, fillers, fates, hidden=bool(unread), numbered=bool(sequences), clock=self._clock
+                )
                 give_identity(filler, self._clock)
                 settle(filler, fillers["messages"], whole=fates["messages"].whole, clock=self._clock)
                 settle_compactions(filler, self._clock)

@@ -108,8 +108,11 @@ def _for_size(
     store: ReadStore, dialect: Dialect, due: tuple[Unit, ...], oldest_first: list[Unit], max_bytes: int
 ) -> tuple[list[Unit], Goal]:
     stored = dialect.stored_bytes(store)
-    used = sizes(store).used_bytes
-    share = used / max(1, sum(stored.values()))
+    now = sizes(store)
+    used = now.used_bytes
+    # The first page of each table and index stays, whatever goes.
+    (trees,) = store.rows("SELECT count(*) FROM sqlite_schema WHERE rootpage > 0")[0]
+    share = max(0, used - trees * now.page_size) / max(1, sum(stored.values()))
     going = {key for unit in due for key in unit.ids}
     freed = _bytes_of(going, stored) * share * CERTAIN_SHARE
     more: list[Unit] = []

@@ -1,9 +1,9 @@
 """The private copy of the new content, made ready to take the store's place.
 
-Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has another
-incarnation, no fence lower than one that was given out, and no message id that was given out already; and it owes
-nothing that the old content has sent (`owing`). Where the old store cannot be read, its fences are unknown, and every
-fence rises by more than any store ever gave out.
+Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has
+another incarnation, no fence lower than one that was given out, and no message id that was given out already; it owes
+nothing that the old content has sent (`owing`), and lets in nobody whom that had put out (`serving`). Where the old
+store cannot be read, its fences are unknown, and every fence rises by more than any store ever gave out.
 
 Not for: the caller's file, which is only read unless it is a working file of the caller's own. Doing this after the
 replacement was rejected: a kill between the two would leave old ids and fences in force.
@@ -22,9 +22,13 @@ from hermes_state.engine import APPLICATION_ID, open_exclusive
 from hermes_state.engine.whole_file import settle_private
 from hermes_state.errors import StorageError
 from hermes_state.leases import fences_of, raise_fences
+from maintenance.dialects.native import serving as serving_tables
 from maintenance.dialects.native.owed import Carried
+from maintenance.dialects.native.serving import SERVER_LEASE, Brought
+from maintenance.replacement import owing, serving
 from maintenance.replacement.child import run
-from maintenance.replacement.owing import FENCE_LEAP, OldOwed, carry_over, make_room, old_owed
+from maintenance.replacement.owing import FENCE_LEAP, OldOwed, old_owed
+from maintenance.replacement.serving import OldServing, old_serving
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -41,6 +45,7 @@ class OldFacts:
     highest_id: int = 0  # message ids up to here were given out
     store_id: str | None = None  # its identity, None for a file that is not native
     owed: OldOwed | None = None  # its obligations; None: those of the new content are the store's own, as they are
+    serving: OldServing | None = None  # its gateway instances and turns; None: as for `owed`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,7 @@ class Prepared:
     incarnation: str | None  # new, None for a foreign file
     fences: int  # how many were raised
     obligations: Carried  # what became of them
+    gateways: Brought  # what became of instances, turns and questions
 
 
 def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = False) -> OldFacts:
@@ -60,18 +66,21 @@ def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = Fals
     in its WAL that SQLite does not see.
     """
     owed = None if own_rows else old_owed(store.old, hidden=hidden)
+    serves = None if own_rows else old_serving(store.old, hidden=hidden)
     try:
         tables = {str(name) for (name,) in store.old("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not {"store", "leases", "messages"} <= tables:
-            return OldFacts(readable=bool(tables), owed=owed)
+            return OldFacts(readable=bool(tables), owed=owed, serving=serves)
         identity = store.old(
             "SELECT store_id, max(message_floor, coalesce((SELECT max(id) FROM messages), 0)) FROM store"
         )
         fences = {str(name): int(fence) for name, fence in store.old("SELECT name, fence FROM leases")}
     except StorageError:
-        return OldFacts(readable=False, owed=owed)
+        return OldFacts(readable=False, owed=owed, serving=serves)
     store_id, highest = identity[0] if identity else (None, 0)
-    return OldFacts(readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed)
+    return OldFacts(
+        readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed, serving=serves
+    )
 
 
 def prepare(
@@ -84,13 +93,15 @@ def prepare(
         run("copy", db, names=[new.name], source=str(new.parent), to=str(db.parent), target=path.name)
     try:
         settle_private(path, page_size=page_size)
-        incarnation, fences, obligations = _rename_content(path, old, clock)
+        incarnation, fences, obligations, gateways = _rename_content(path, old, clock)
         settle_private(path)
     except BaseException:
         if not private:
             remove_working(path)
         raise
-    return Prepared(path=path, incarnation=incarnation, fences=fences, obligations=obligations)
+    return Prepared(
+        path=path, incarnation=incarnation, fences=fences, obligations=obligations, gateways=gateways
+    )
 
 
 def remove_working(path: Path) -> None:
@@ -99,26 +110,32 @@ def remove_working(path: Path) -> None:
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
 
-def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None, int, Carried]:
+def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None, int, Carried, Brought]:
     """Give native content another incarnation, and let no fence and no id fall."""
     with open_exclusive(path, foreign=True, clock=clock) as store:
         tables = {str(name) for (name,) in store.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if store.application_id != APPLICATION_ID or not {"store", "leases", "messages"} <= tables:
-            return None, 0, Carried()
+            return None, 0, Carried(), Brought()
         fences = dict(fences_of(store))
         if old.readable:
             fences = {name: max(fences.get(name, 0), fence) for name, fence in {**fences, **old.fences}.items()}
         else:
-            fences = {name: fence + FENCE_LEAP for name, fence in fences.items()}
-        incarnation, obligations = uuid.uuid4().hex, Carried()
-        owes = old.owed is not None and make_room(store, old.owed, clock)
+            # A server may have been started for the first time since: its epoch is a fence as well.
+            first = {SERVER_LEASE: 0} if serving_tables.anybody(store.rows) else {}
+            fences = {name: fence + FENCE_LEAP for name, fence in (first | fences).items()}
+        incarnation, obligations, gateways = uuid.uuid4().hex, Carried(), Brought()
+        owes = old.owed is not None and owing.make_room(store, old.owed, clock)
+        serves = old.serving is not None and serving.make_room(store, old.serving, clock)
         with store.transaction(durability="power") as tx:
             raise_fences(tx, fences)
             tx.execute(
                 "UPDATE store SET incarnation = ?, message_floor = max(message_floor, ?)",
                 (incarnation, old.highest_id),
             )
+            (mine,) = tx.rows("SELECT store_id FROM store")[0]
+            same, at = mine == old.store_id, clock.now()
             if owes and old.owed is not None:
-                (mine,) = tx.rows("SELECT store_id FROM store")[0]
-                obligations = carry_over(tx, old.owed, same_store=mine == old.store_id, at=clock.now())
-        return incarnation, len(fences), obligations
+                obligations = owing.carry_over(tx, old.owed, same_store=same, at=at)
+            if serves and old.serving is not None:
+                gateways = serving.carry_over(tx, old.serving, same_store=same, at=at)
+        return incarnation, len(fences), obligations, gateways

@@ -9,6 +9,7 @@ Not for: what remains outside of rows (see `traces`).
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from hermes_state.errors import Corrupt, StateError
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.shape import native_identity
-from maintenance.scrub import cells, compactions, native, owed
+from maintenance.scrub import cells, compactions, native, owed, serving
 from maintenance.space.verify import foreign_key_problems
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
-    from hermes_state.engine import Reader, Store
+    from hermes_state.engine import Reader, Store, Transaction
     from maintenance.scrub.patterns import Redactor
 
 # What these columns and tables say is this program's or hermes-agent's own vocabulary, or an identity.
@@ -32,6 +33,7 @@ FIXED_COLUMNS = frozenset({
 })
 NATIVE_APART = frozenset({
     "store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames", "outbox",
+    *serving.TEXTS,
 })
 FOREIGN_APART = frozenset({"schema_version"})
 _CONSTRAINT = 19  # CHECK, UNIQUE, NOT NULL or a foreign key
@@ -44,6 +46,19 @@ def is_native(reader: Reader) -> bool:
     return native_identity(reader) is not None
 
 
+def _tables(reader: Reader, ours: bool) -> list[cells.Table]:
+    """The tables that are searched cell by cell."""
+    found = cells.tables_of(reader, NATIVE_APART if ours else FOREIGN_APART, FIXED_COLUMNS)
+    if not ours:
+        return found
+    return [
+        dataclasses.replace(one, columns=tuple(
+            name for name in one.columns if name not in serving.FIXED.get(one.name, frozenset())
+        ))
+        for one in found
+    ]
+
+
 def look(
     reader: Reader, redactor: Redactor, advance: Advance = lambda _rows: None, enter: Enter = lambda _table: None
 ) -> Counter[str]:
@@ -51,7 +66,7 @@ def look(
     found: Counter[str] = Counter()
     ours = is_native(reader)
     codec = cells.codec_of(reader)
-    for table in cells.tables_of(reader, NATIVE_APART if ours else FOREIGN_APART, FIXED_COLUMNS):
+    for table in _tables(reader, ours):
         enter(table.name)
         for portion in cells.search(reader, table, redactor, codec):
             found[table.name] += len(portion)
@@ -67,6 +82,9 @@ def look(
         found["stream_frames"] += sum(1 for _text in native.streams(reader, redactor))
         enter(owed.TABLE)
         found[owed.TABLE] += sum(len(rows) for rows in owed.obligations(reader, redactor))
+        for name in serving.TEXTS:
+            enter(name)
+            found[name] += sum(len(rows) for rows in serving.rows(reader, redactor, name))
     return +found
 
 
@@ -76,7 +94,7 @@ def replace(store: Store, redactor: Redactor, clock: Clock, advance: Advance = l
     ours = is_native(store)
     codec = cells.codec_of(store)
     broken = foreign_key_problems(store)
-    for table in cells.tables_of(store, NATIVE_APART if ours else FOREIGN_APART, FIXED_COLUMNS):
+    for table in _tables(store, ours):
         # All portions first: a change may move a row in the order in which it is found.
         portions = list(cells.search(store, table, redactor, codec))
         for portion in portions:
@@ -133,19 +151,28 @@ def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Adv
             native.replace_stream(tx, stream, field, part, last, text)
         changed["stream_frames"] += 1
     for rows in owed.obligations(store, redactor):
-        changed[owed.TABLE] += _replace_owed(store, rows, clock.now())
+        changed[owed.TABLE] += _one_by_one(
+            store, rows, lambda tx, some: owed.replace_obligations(tx, some, clock.now())
+        )
+    for name in serving.TEXTS:
+        for rows in list(serving.rows(store, redactor, name)):
+            changed[name] += _one_by_one(
+                store, rows, lambda tx, some, name=name: serving.replace(tx, name, some, clock.now())  # type: ignore[misc]
+            )
     return changed
 
 
-def _replace_owed(store: Store, portion: list[dict[str, Any]], at: float) -> int:
-    """Replace a portion of obligations; one whose new id another has stays, and counts as not gone."""
+def _one_by_one(
+    store: Store, portion: list[dict[str, Any]], replace_rows: Callable[[Transaction, list[dict[str, Any]]], int]
+) -> int:
+    """Replace a portion; a row whose new id or name another has stays, and counts as not gone."""
     try:
         with store.transaction(durability="power") as tx:
-            return owed.replace_obligations(tx, portion, at)
+            return replace_rows(tx, portion)
     except StateError as error:
         if error.sqlite_code != _CONSTRAINT:
             raise
-        return 0 if len(portion) == 1 else sum(_replace_owed(store, [row], at) for row in portion)
+        return 0 if len(portion) == 1 else sum(_one_by_one(store, [row], replace_rows) for row in portion)
 
 
 def _touch_index(tx: Any, table: cells.Table, portion: list[cells.Change]) -> None:

@@ -1,4 +1,4 @@
-"""Gateway instances under every fault and power cut: what was enrolled, renamed, revoked or removed is so, or is not."""
+"""Gateway instances under every fault and power cut: enrolled, renamed, revoked, removed with all that ends, or not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from hermes_state import open_store
 from hermes_state.engine import open_read
 from tests.faults.operation import STORE, Done, Operation, State, conversation
+from tests.support.gateways import at_work
 
 
 def registered(home: Path) -> None:
@@ -40,6 +41,22 @@ def change(home: Path, done: Done) -> None:
         done("freed", "power")
 
 
+def serving(home: Path) -> None:
+    """A store whose instance has something of all that ends with it."""
+    conversation(home)
+    with open_store(path=home / STORE) as store:
+        at_work(store)
+
+
+def end(home: Path, done: Done) -> None:
+    """Revoke and remove an instance that is at work."""
+    with open_store(path=home / STORE) as store:
+        store.instances.revoke("laptop", actor="test", reason="old")
+        done("revoked", "power")
+        store.instances.remove("laptop", actor="test", reason="old")
+        done("removed", "power")
+
+
 def shows(home: Path) -> State:
     """All but the secrets, which differ from run to run."""
     from tests.faults.judging import sound
@@ -57,4 +74,22 @@ def shows(home: Path) -> State:
     return {**sound(home / STORE), "instances": repr(rows)}
 
 
-ENROLLING = (Operation(name="instances", prepare=registered, run=change, shows=shows),)
+def shows_work(home: Path) -> State:
+    """What the instance was at as well, but for ids that are made up."""
+    state = dict(shows(home))
+    with open_read(home / STORE) as reader:
+        rows = [
+            reader.rows("SELECT thread_id, status, active_turn_id, error FROM thread_states ORDER BY 1"),
+            reader.rows("SELECT turn_id, state, error FROM turns ORDER BY 1"),
+            reader.rows("SELECT id, state, decision, reason FROM interactions ORDER BY 1"),
+            reader.rows("SELECT thread_id, state, outcome FROM stops ORDER BY 1"),
+            reader.rows("SELECT kind, target, state, verdict FROM outbox ORDER BY id"),
+            reader.rows("SELECT id, state, why FROM gateway_operations ORDER BY 1"),
+        ]
+    return {**state, "work": repr(rows)}
+
+
+ENROLLING = (
+    Operation(name="instances", prepare=registered, run=change, shows=shows),
+    Operation(name="instances_at_work", prepare=serving, run=end, shows=shows_work),
+)

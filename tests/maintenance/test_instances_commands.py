@@ -13,6 +13,7 @@ from hermes_state.clock import FakeClock
 from hermes_state.instances import State
 from hermes_state.store import open_store
 from tests.support.cli import RunCli
+from tests.support.gateways import at_work
 
 pytestmark = pytest.mark.slow
 
@@ -104,6 +105,22 @@ def test_an_instance_that_threads_are_bound_to_stays_out(db: Path, run_cli: RunC
     assert "and while 1 thread is bound to it" in run_cli("instances", "tombstones", "--db", db).stdout
     again = run_cli("instances", "enroll", "laptop", "--nickname", "x", "--db", db, "--json")
     assert (again.exit_code, again.json_error["error"]["code"]) == (1, "instance_removed")
+
+
+def test_what_ends_with_an_instance_is_counted_before_the_question(tmp_path: Path, run_cli: RunCli) -> None:
+    path = tmp_path / "busy.db"
+    with open_store(path=path) as store:
+        at_work(store)
+    asked = run_cli("instances", "revoke", "laptop", "--reason", "sold", "--db", path)
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert asked.stderr.splitlines()[1].endswith(" by plugin, ends 5 turns and 1 question")
+    planned = run_cli("instances", "revoke", "laptop", "--reason", "sold", "--dry-run", "--db", path, "--json").json
+    done = run_cli("instances", "revoke", "laptop", "--reason", "sold", "--yes", "--db", path, "--json").json
+    assert planned["ends"] == done["ends"] == [{"instance_id": "laptop", "turns": 5, "questions": 1, "stops": 0}]
+    shown = run_cli("instances", "remove", "laptop", "--reason", "sold", "--dry-run", "--db", path).stdout
+    assert shown.rstrip().endswith(", 5 threads bound, ends 1 stop")
+    gone = run_cli("instances", "remove", "laptop", "--reason", "sold", "--yes", "--db", path, "--json").json
+    assert gone["ends"] == [{"instance_id": "laptop", "turns": 0, "questions": 0, "stops": 1}]
 
 
 def test_files_of_an_older_server_are_brought_in(db: Path, run_cli: RunCli, tmp_path: Path) -> None:

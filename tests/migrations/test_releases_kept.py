@@ -14,6 +14,8 @@ from hermes_state.engine import open_write
 from hermes_state.engine.migrate import applied
 from hermes_state.engine.schema import known_migrations
 from hermes_state.errors import SessionDeleted
+from hermes_state.instances.states import State
+from tests.support.gateways import CREDENTIAL, enrolled, hear, run, thread
 from tests.support.native_release import FOLDER
 
 KEPT = sorted(path.name for path in FOLDER.glob("*.db.gz"))
@@ -104,7 +106,8 @@ OWING = [name for name in KEPT if not name.startswith(("0.2.", "0.3.", "0.4.")) 
 def test_obligations_of_every_state_are_there(name: str, tmp_path: Path) -> None:
     path = unpacked(name, tmp_path)
     with open_store(path=path, read_only=True) as store, store.core.reader() as reader:
-        assert reader.rows("SELECT dedupe_id, state, attempts, refunds, fence FROM outbox ORDER BY id") == [
+        found = reader.rows("SELECT dedupe_id, state, attempts, refunds, fence FROM outbox WHERE id <= 8 ORDER BY id")
+        assert found == [
             ("owed 0", "accepted", 0, 0, 1), ("owed 1", "refused", 0, 0, 1), ("owed 2", "failed", 1, 0, 1),
             ("owed 3", "unknown", 0, 0, 1), ("owed 4", "suppressed", 0, 0, 1), ("owed 5", "dropped", 0, 1, 1),
             ("owed 6", "pending", 1, 0, 1), ("claimed", "claimed", 0, 0, 1),
@@ -128,3 +131,45 @@ def test_a_store_from_before_the_outbox_owes_beside_processes_that_do_not_know_i
             tx.execute("UPDATE sessions SET cwd = '/home' WHERE id = 'talk-2'")
         (claim,) = store.outbox.claim(["t"])
         assert claim.primary.dedupe_id == "a" and store.sessions.get("talk-2").cwd == "/home"
+
+
+SERVING = [name for name in KEPT if not name.startswith(("0.2.", "0.3.", "0.4.", "0.5.")) and "filled" in name]
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_instances_and_turns_of_every_state_are_there(name: str, tmp_path: Path) -> None:
+    with open_store(path=unpacked(name, tmp_path)) as store:
+        assert {one.instance_id: str(one.state) for one in store.instances.page(states=State)} == {
+            "desk": "configured", "shelf": "configured", "laptop": "enrolled", "lost": "revoked", "sold": "removed",
+        }
+        assert store.instances.authenticate("laptop", CREDENTIAL).nickname == "Laptop"
+        (kept,) = store.instances.tombstones()
+        assert (kept.key, kept.references) == ("sold", 1)
+        names = ("runs", "asks", "answered", "ended", "stops", "stopped")
+        assert [str(store.turns.thread(one).status) for one in names] == [
+            "running", "running", "running", "ready", "stop_pending", "stopped",
+        ]
+        assert [str(turn.state) for one in names for turn in store.turns.history(one)] == [
+            "running", "running", "running", "completed", "stopping", "stopped",
+        ]
+        assert [question.thread_id for question in store.turns.questions()] == ["asks"]
+        assert hear(store) == [("stop", "stops")]
+        assert [one.delivery_id for one in store.turns.home.page("home")] == ["delivery 1"]
+
+
+@pytest.mark.parametrize("name", [name for name in KEPT if name.startswith("0.5.") and "filled" in name])
+def test_a_store_from_before_the_gateway_serves_one_beside_processes_that_do_not_know_it(
+    name: str, tmp_path: Path
+) -> None:
+    path = unpacked(name, tmp_path)
+    with open_store(path=path, read_only=True) as store, store.core.reader() as reader:
+        assert sorted(applied(reader)) == [1, 2, 3]
+    with open_write(path) as older, open_store(path=path) as store:
+        with older.transaction() as tx:
+            tx.execute("UPDATE sessions SET cwd = '/work' WHERE id = 'talk-2'")
+        enrolled(store, "laptop")
+        thread(store, "runs")
+        run(store, "runs", "turn of runs")
+        with older.transaction() as tx:
+            tx.execute("UPDATE sessions SET cwd = '/home' WHERE id = 'talk-2'")
+        assert str(store.turns.thread("runs").status) == "running" and store.sessions.get("talk-2").cwd == "/home"

@@ -11,8 +11,9 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from hermes_state.errors import EnrollmentExpired, InvalidAuthentication, StateE
 from hermes_state.instances import Instance, Instances, State
 from hermes_state.store import Store, open_store
 from tests.support.children import Child, Children
+from tests.support.gateways import at_work
 
 SEED = int(os.environ.get("HERMES_STATE_SEED", "7000"))
 ROUNDS = int(os.environ.get("HERMES_STATE_ROUNDS", "500"))
@@ -100,22 +102,26 @@ for number in numbers:
 
 
 def killed_at_each_statement(
-    child: Children, path: Path, work: str, argument: str, judge: Callable[[Store], None], at_most: int = 60
+    child: Children, path: Path, work: str, argument: str, judge: Callable[[Store], None],
+    numbers: Sequence[int] = range(1, 60),
 ) -> int:
-    """Kill the work before its first, second, ... statement until it is done; `judge` looks after each kill."""
-    killer = child(KILLED, path, work, argument, json.dumps(list(range(1, at_most))), env={"PYTHONWARNINGS": "ignore"})
-    for number in range(1, at_most):
+    """Kill the work before its first, second, ... statement until it is done; `judge` looks after each kill.
+
+    `numbers`: of the statements, the last beyond its end. Gives how often it was killed.
+    """
+    killer = child(KILLED, path, work, argument, json.dumps(list(numbers)), env={"PYTHONWARNINGS": "ignore"})
+    for kills, number in enumerate(numbers):
         while not killer.reached(f"killed {number}"):
             if killer.process.poll() is not None:
                 killer.finish()
                 lines = [json.loads(line) for line in killer.stdout.splitlines()]
-                assert [status for _number, status in lines] == [-9] * (number - 1) + [0]
-                return number - 1
+                assert [status for _number, status in lines] == [-9] * kills + [0]
+                return kills
             time.sleep(0.002)
         with open_store(path=path) as store:
             judge(store)
         killer.release(f"next {number}")
-    raise AssertionError(f"{work} was not done within {at_most} statements")
+    raise AssertionError(f"{work} was not done within {numbers[-1]} statements")
 
 
 @pytest.fixture(name="path")
@@ -129,6 +135,18 @@ def enroll(path: Path, name: str = "a") -> tuple[Instance, str]:
         minted = store.instances.enroll(name, nickname=name, actor="test")
         issued = store.instances.redeem(minted.token, actor="plugin")
     return issued.instance, issued.credential
+
+
+def work_of(store: Store) -> dict[str, list[Any]]:
+    """How all that the instances are at stands."""
+    with store.core.reader() as reader:
+        states = {
+            "threads": "SELECT status FROM thread_states ORDER BY 1", "turns": "SELECT state FROM turns ORDER BY 1",
+            "questions": "SELECT state FROM interactions ORDER BY 1", "stops": "SELECT state FROM stops",
+            "operations": "SELECT state FROM gateway_operations",
+        }
+        found = {name: [state for (state,) in reader.rows(query)] for name, query in states.items()}
+        return found | {"owed": reader.rows("SELECT kind, state FROM outbox ORDER BY 1")}
 
 
 # --- kill -9 -----------------------------------------------------------------------------------------------------
@@ -166,32 +184,62 @@ def test_a_token_survives_a_kill_at_any_statement_of_its_redeeming(path: Path, c
             store.instances.redeem(token, actor="plugin")
 
 
-@pytest.mark.slow
-def test_a_kill_at_any_statement_leaves_an_instance_fully_revoked_or_fully_removed(
-    path: Path, child: Children
-) -> None:
-    """T1.17: never without its tombstone, and its id never free."""
-    enroll(path)
+def ended_or_not(path: Path, child: Children, revoking: Sequence[int], removing: Sequence[int]) -> tuple[int, int]:
+    """Revoke and remove an instance that is at work, killed at these statements; gives how often each was."""
     with open_store(path=path) as store:
-        for thread in ("1", "2"):
-            store.instances.bind(thread, "a", "session")
+        at_work(store)
+        before = work_of(store)
 
     def enrolled_whole(store: Store) -> None:
-        found = store.instances.get("a")
+        found = store.instances.get("laptop")
         assert (found.state, found.credential_issued_at is None) == (State.ENROLLED, False)
+        assert work_of(store) == before
 
-    assert killed_at_each_statement(child, path, "revoke", "a", enrolled_whole) > 5
+    kills = killed_at_each_statement(child, path, "revoke", "laptop", enrolled_whole, revoking)
+    with open_store(path=path) as store:
+        revoked = work_of(store)
+    assert revoked == {
+        "threads": ["ready"] * 4 + ["stop_pending"], "turns": ["failed"] * 4 + ["stopped"],
+        "questions": ["cancelled", "resolved"], "stops": ["pending"], "operations": ["indeterminate"],
+        "owed": [("approval", "suppressed"), ("ensure", "suppressed"), ("stop", "pending")],
+    }
 
     def revoked_whole(store: Store) -> None:
-        assert store.instances.get("a").state is State.REVOKED
+        assert store.instances.get("laptop").state is State.REVOKED
         assert store.instances.tombstones() == []
-        assert [one.instance_id for one in store.instances.page()] == ["a"]
+        assert [one.instance_id for one in store.instances.page()] == ["laptop"]
+        assert work_of(store) == revoked
 
-    assert killed_at_each_statement(child, path, "remove", "a", revoked_whole) > 8
+    more = killed_at_each_statement(child, path, "remove", "laptop", revoked_whole, removing)
     with open_store(path=path) as store:
         (tombstone,) = store.instances.tombstones()
-        assert (tombstone.key, tombstone.references) == ("a", 2)
+        assert (tombstone.key, tombstone.references) == ("laptop", 5)
         assert store.instances.page() == []
+        assert work_of(store) == revoked | {
+            "threads": ["stopped"] * 5, "stops": ["cancelled"],
+            "owed": [("approval", "suppressed"), ("ensure", "suppressed"), ("stop", "suppressed")],
+        }
+    return kills, more
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_an_instance_fully_revoked_or_fully_removed(path: Path, child: Children) -> None:
+    """T1.17: never without its tombstone, its id never free, and with all that ends with it or with none of it."""
+    chance = random.Random(SEED)
+    revoking, removing = ([*sorted(chance.sample(range(1, last), 5)), 9999] for last in (90, 75))
+    assert ended_or_not(path, child, revoking, removing) == (5, 5)
+
+
+@pytest.mark.campaign
+def test_a_kill_at_every_statement_leaves_an_instance_fully_revoked_or_fully_removed(
+    path: Path, child: Children
+) -> None:
+    """T1.17."""
+    began = time.monotonic()
+    kills = ended_or_not(path, child, range(1, 999), range(1, 999))
+    print(f"\nkilled before each of {kills[0]} statements of a revoke and {kills[1]} of a remove,"
+          f" {time.monotonic() - began:.0f} s")
+    assert min(kills) > 60
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from hermes_state import open_store
 from hermes_state.clock import FakeClock
 from hermes_state.engine import Transaction
 from hermes_state.store import Store
+from tests.support.gateways import serve
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "native"
 BEGAN = 1_795_953_600.0  # 2026-11-29 12:00 UTC
@@ -46,6 +47,7 @@ def fill(store: Store) -> None:
     stream.flush()
     compact(store)
     owe(store)
+    serve(store)
 
 
 def compact(store: Store) -> None:

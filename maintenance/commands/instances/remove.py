@@ -34,7 +34,7 @@ Exit: 0 done, 1 refused, not found, not confirmed or failed, 2 usage, 65 damaged
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @store_options
 def command(ctx: Context, *, which: tuple[str, ...], reason: str, days: float, dry_run: bool, yes: bool) -> int:
-    from maintenance.commands.instances.shown import actor, document, line, opened, tombstone
+    from maintenance.commands.instances.shown import actor, document, ends_document, ends_words, line, opened, tombstone
     from maintenance.output.documents import print_json
     from maintenance.output.text import plural, safe_text
     from maintenance.plan import Plan, confirm
@@ -42,14 +42,18 @@ def command(ctx: Context, *, which: tuple[str, ...], reason: str, days: float, d
     with opened(ctx, read_only=True) as store:
         chosen = [store.instances.preview_removal(name) for name in which]
         bound = {one.instance_id: store.instances.bound_count(one.instance_id) for one in chosen}
+        ends = {one.instance_id: store.turns.ends_with(one.instance_id, for_good=True) for one in chosen}
+    ending = [ends_document(name, one) for name, one in ends.items()]
     plan = Plan(
         title=f"{plural(len(chosen), 'instance')} of {ctx.db} to remove",
         lines=tuple(
             line(one, ctx) + (f", {plural(bound[one.instance_id], 'thread')} bound" if bound[one.instance_id] else "")
+            + ends_words(ends[one.instance_id])
             for one in chosen
         ),
         facts={
-            "path": ctx.db, "instances": [document(one) for one in chosen], "already_done": [], "tombstones": [],
+            "path": ctx.db, "instances": [document(one) for one in chosen], "ends": ending, "already_done": [],
+            "tombstones": [],
         },
     )
     if dry_run:
@@ -67,7 +71,7 @@ def command(ctx: Context, *, which: tuple[str, ...], reason: str, days: float, d
         ]
     if ctx.json:
         print_json({
-            "dry_run": False, "path": ctx.db, "instances": [document(one) for one in chosen],
+            "dry_run": False, "path": ctx.db, "instances": [document(one) for one in chosen], "ends": ending,
             "already_done": [one.instance_id for one in done if not one.changed],
             "tombstones": [tombstone(one.tombstone) for one in done if one.tombstone is not None],
         })

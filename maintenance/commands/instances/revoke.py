@@ -34,16 +34,19 @@ Exit: 0 done, 1 refused, not found, not confirmed or failed, 2 usage, 65 damaged
 @store_options
 def command(ctx: Context, *, which: tuple[str, ...], reason: str, dry_run: bool, yes: bool) -> int:
     from hermes_state.instances import Event
-    from maintenance.commands.instances.shown import actor, document, line, opened
+    from maintenance.commands.instances.shown import actor, document, ends_document, ends_words, line, opened
     from maintenance.output.documents import print_json
     from maintenance.output.text import plural
     from maintenance.plan import Plan, confirm
 
     with opened(ctx, read_only=True) as store:
         chosen = [one for name in which if (one := store.instances.preview(name, Event.REVOKE)) is not None]
+        ends = {one.instance_id: store.turns.ends_with(one.instance_id, for_good=False) for one in chosen}
+    ending = [ends_document(name, one) for name, one in ends.items()]
     plan = Plan(
-        title=f"{plural(len(chosen), 'instance')} of {ctx.db} to revoke", lines=tuple(line(one, ctx) for one in chosen),
-        facts={"path": ctx.db, "instances": [document(one) for one in chosen], "already_done": []},
+        title=f"{plural(len(chosen), 'instance')} of {ctx.db} to revoke",
+        lines=tuple(line(one, ctx) + ends_words(ends[one.instance_id]) for one in chosen),
+        facts={"path": ctx.db, "instances": [document(one) for one in chosen], "ends": ending, "already_done": []},
     )
     if dry_run:
         plan.answer(as_json=ctx.json)
@@ -55,7 +58,7 @@ def command(ctx: Context, *, which: tuple[str, ...], reason: str, dry_run: bool,
         done = [store.instances.revoke(one.instance_id, actor=actor("revoke"), reason=reason) for one in chosen]
     if ctx.json:
         print_json({
-            "dry_run": False, "path": ctx.db, "instances": [document(one.instance) for one in done],
+            "dry_run": False, "path": ctx.db, "instances": [document(one.instance) for one in done], "ends": ending,
             "already_done": [one.instance.instance_id for one in done if not one.changed],
         })
     else:

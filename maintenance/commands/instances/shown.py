@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hermes_state.gateway import Holder
     from hermes_state.instances import Instance
     from hermes_state.tombstones import Tombstone
+    from hermes_state.turns.ending import Ends
     from maintenance.context import Context
 
 
@@ -44,6 +45,20 @@ def line(one: Instance, ctx: Context, *, seen: float | None = None) -> str:
         f"{one.instance_id}  {one.nickname!r}  {one.state} since {human_time(one.state_at, ctx.clock)} by"
         f" {one.state_actor}{key(one, ctx)}" + ("" if seen is None else f", last seen {human_time(seen, ctx.clock)}")
     )
+
+
+def ends_document(instance_id: str, one: Ends) -> dict[str, Any]:
+    """The fields of `--json` for what ends with an instance."""
+    return {"instance_id": instance_id, "turns": one.turns, "questions": one.questions, "stops": one.stops}
+
+
+def ends_words(one: Ends) -> str:
+    """The same in words after a comma; nothing when nothing ends."""
+    from maintenance.output.text import plural
+
+    counted = {"turn": one.turns, "question": one.questions, "stop": one.stops}
+    told = [plural(count, what) for what, count in counted.items() if count]
+    return f", ends {' and '.join([', '.join(told[:-1]), told[-1]] if told[1:] else told)}" if told else ""
 
 
 def server(holder: Holder | None) -> dict[str, Any] | None:

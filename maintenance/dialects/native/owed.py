@@ -264,10 +264,15 @@ def raise_horizon(tx: Writer, to: float) -> None:
 
 def raise_numbers(tx: Writer, to: int) -> None:
     """Give no number up to `to`."""
-    if tx.row("SELECT 1 FROM sqlite_sequence WHERE name = 'outbox'") is None:
-        tx.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('outbox', ?)", (to,))
+    raise_sequence(tx, "outbox", to)
+
+
+def raise_sequence(tx: Writer, table: str, to: int) -> None:
+    """Give no number of a table up to `to`."""
+    if tx.row("SELECT 1 FROM sqlite_sequence WHERE name = ?", (table,)) is None:
+        tx.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, to))
     else:
-        tx.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'outbox'", (to,))
+        tx.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (to, table))
 
 
 def obligations_lacking(copy: Reader, live: Reader) -> int:

@@ -121,3 +121,31 @@ def test_a_cancelled_sender_gives_its_claim_back_and_a_cancelled_start_its_turn(
         return found + mac.heard
 
     assert asyncio.run(asyncio.wait_for(play(store), 60)) == ["withdrawn", "ensure"]
+
+
+def test_a_sender_that_is_cancelled_again_and_again_gives_its_claim_back(mac: Plugin) -> None:
+    """Also while what it claimed is being given back."""
+    store = mac.store
+
+    async def play() -> list[str]:
+        async with await store.aio.gateway.serve(versions=VERSIONS) as server:
+            accepted = await server.accept(mac.hello())
+            await store.aio.turns.ensure(THREAD)
+            begun = asyncio.Event()
+
+            async def hanging(*_given: object) -> Verdict:
+                begun.set()
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            sending = asyncio.create_task(server.send("mac", accepted.generation, hanging))
+            await begun.wait()
+            while not sending.done():
+                sending.cancel()
+                await asyncio.sleep(0)
+            assert sending.cancelled()
+            states = [str(one.state) for one in await store.aio.outbox.page()]
+        await store.aio.close()
+        return states
+
+    assert asyncio.run(asyncio.wait_for(play(), 60)) == ["pending"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hermes_state.errors import InvalidInput, StateError
-from hermes_state.gateway import Server
-from hermes_state.outbox import Accepted, Refused
+from hermes_state.gateway import Server, answer_of, refusal_of
+from hermes_state.outbox import Failed, Verdict
 from hermes_state.store import Store
 from tests.hermes_state.gateway.conftest import Plugin
 
@@ -54,7 +54,7 @@ def test_an_answer_that_is_none_refuses_the_ensure_and_the_turn_fails(
     turn, _connection = server.reserve(THREAD)
     store.turns.ensure(THREAD)
     answer = {"session_id": "session", "active_turn_id": turn.turn_id, "boot_id": "boot 1", "history_rows": 0}
-    server.send("mac", first.generation, lambda _claim: Accepted(result=answer | {name: value}))
+    server.send("mac", first.generation, lambda claim: answer_of(claim, answer | {name: value}))
     found = store.turns.get(turn.turn_id)
     assert found is not None
     assert (found.state, found.error) == ("failed", f"its gateway answered what no {name} can be")
@@ -70,15 +70,61 @@ def test_what_a_gateway_says_of_a_stop_or_a_refusal_is_kept_short(
     first = mac.connect(server)
     stop = store.turns.stop(THREAD)
     assert stop is not None
-    server.send("mac", first.generation, lambda _claim: Accepted(result={"outcome": value, "more": ["x"] * 100_000}))
+    server.send(
+        "mac", first.generation, lambda claim: answer_of(claim, {"outcome": value, "more": ["x"] * 100_000})
+    )
     with store.core.reader() as reader:
         row = reader.row("SELECT state, length(outcome) FROM stops WHERE stop_id = ?", (stop.stop_id,))
-        kept = reader.row("SELECT max(length(verdict)) FROM outbox")
-    assert row is not None and row[0] == "acked" and row[1] <= 4096
+    assert row is not None and row[0] == "acked" and row[1] <= 4000
     store.turns.ensure(THREAD)
-    server.send("mac", first.generation, lambda _claim: Refused(why=value))
+    server.send("mac", first.generation, lambda _claim: refusal_of(value))
+    with store.core.reader() as reader:
+        kept = reader.row("SELECT max(length(verdict)) FROM outbox")
     assert kept is not None and kept[0] < 10_000
     assert server.poll().owed == ()
+
+
+@pytest.mark.parametrize("value", [None, "x", ["x"], 7])
+def test_a_result_that_is_no_object_refuses_an_ensure_and_acknowledges_a_stop(
+    store: Store, server: Server, plugin: Callable[..., Plugin], value: Any
+) -> None:
+    first = plugin().connect(server)
+    turn, _connection = server.reserve(THREAD)
+    store.turns.ensure(THREAD)
+    server.send("mac", first.generation, lambda claim: answer_of(claim, value))
+    found = store.turns.get(turn.turn_id)
+    assert found is not None
+    assert (found.state, found.error) == ("failed", "its gateway answered what no result can be")
+    store.turns.stop(THREAD)
+    server.send("mac", first.generation, lambda claim: answer_of(claim, value))
+    assert store.turns.thread(THREAD).status == "stopped"
+
+
+class Mute(Exception):
+    """It cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("mute")
+
+    __str__ = __repr__
+
+
+def test_a_handler_whose_words_and_errors_cannot_be_read_leaves_no_claim(
+    store: Store, server: Server, plugin: Callable[..., Plugin]
+) -> None:
+    """What it said is a failure, what it raised leaves open whether it was sent; the row is pending either way."""
+    first = plugin().connect(server)
+    store.turns.ensure(THREAD)
+
+    def breaks(_claim: object) -> Verdict:
+        raise Mute
+
+    with pytest.raises(Mute):
+        server.send("mac", first.generation, breaks)
+    lost, _at_connect = store.outbox.page()
+    ((_claim, failed),) = server.send("mac", first.generation, lambda _claim: Mute())  # type: ignore[arg-type,return-value]
+    assert lost.verdict is not None and lost.verdict["why"] == "Mute: "
+    assert failed == Failed(why="the handler gave no verdict: an object of Mute")
 
 
 def test_a_text_that_utf8_cannot_say_is_refused_by_name_everywhere(store: Store, server: Server) -> None:

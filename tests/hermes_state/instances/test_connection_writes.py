@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hermes_state.clock import FakeClock
-from hermes_state.engine import ReadStore, open_read
-from hermes_state.instances import last_seen
+from hermes_state.engine import ReadStore, Transaction, open_read
+from hermes_state.instances import last_seen, registry
 from hermes_state.instances.generations import Generation
 from hermes_state.instances.last_seen import LastSeen
 from hermes_state.instances.liveness import Act, Watch
@@ -89,11 +89,17 @@ def test_connect_commits_only_another_version_or_boot_id(
     assert (commits(other) != before) == bool(written)
 
 
+def added(store: Store, *names: str) -> None:
+    for name in names:
+        store.instances.add(name, nickname=name, actor="test")
+
+
 def test_last_seen_is_written_at_most_once_in_ten_minutes_and_never_by_a_connect(
     store: Store, other: ReadStore, fake_clock: FakeClock
 ) -> None:
     """T1.25."""
     server, seen = Server(store), LastSeen(store.core)
+    added(store, "mac", "phone")
     server.connections.accept(hello())
     writes = []
     before = commits(other)
@@ -114,6 +120,7 @@ def test_last_seen_is_written_at_most_once_in_ten_minutes_and_never_by_a_connect
 
 def test_restarted_server_does_not_write_last_seen_again_before_its_time(store: Store, fake_clock: FakeClock) -> None:
     """T1.25: the limit is of the instance, not of one process."""
+    added(store, "mac")
     first = LastSeen(store.core)
     first.note("mac")
     assert first.write() == 1
@@ -128,6 +135,7 @@ def test_restarted_server_does_not_write_last_seen_again_before_its_time(store: 
 
 def test_clock_that_goes_back_does_not_take_last_seen_back(store: Store, fake_clock: FakeClock) -> None:
     seen = LastSeen(store.core)
+    added(store, "mac")
     seen.note("mac")
     assert seen.write() == 1
     fake_clock.step_wall(-86_400.0)
@@ -140,8 +148,31 @@ def test_clock_that_goes_back_does_not_take_last_seen_back(store: Store, fake_cl
         assert last_seen.read(reader, "mac") == 1_800_000_000.0
 
 
-def test_removed_instance_is_not_written_as_seen(store: Store) -> None:
+def test_many_that_were_heard_of_at_once_are_written_a_thousand_at_a_time(store: Store) -> None:
     seen = LastSeen(store.core)
+    names = [f"n{number}" for number in range(last_seen.MOST + 7)]
+
+    def many(tx: Transaction) -> None:
+        for name in names:
+            registry.add(tx, name, nickname=name, connector_url=None, actor="test", at=1.0)
+
+    store.core.write(many)
+    for name in names:
+        seen.note(name)
+    assert [seen.write(), seen.write(), seen.write()] == [last_seen.MOST, 7, 0]
+
+
+def test_removed_instance_is_not_written_as_seen(store: Store, fake_clock: FakeClock) -> None:
+    """Whoever removed it: a row that came after would stay for ever, and be of whoever gets the id next."""
+    seen = LastSeen(store.core)
+    added(store, "mac")
     seen.note("mac")
-    seen.forget("mac")
+    assert seen.write() == 1
+    fake_clock.advance(600.0)
+    seen.note("mac")
+    store.instances.remove("mac", actor="test", reason="old")
     assert seen.write() == 0
+    added(store, "mac")
+    assert seen.write() == 0  # it was let go of
+    with store.core.reader() as reader:
+        assert last_seen.read(reader, "mac") is None

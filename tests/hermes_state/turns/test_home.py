@@ -1,4 +1,7 @@
-"""Deliveries home, both ends, and the older queue. T1.56 (its kills are in tests/processes) and T1.57."""
+"""Deliveries home, both ends, and the older queue: T1.56 and T1.57 without kills.
+
+Kills, and a queue of ours that is damaged, are in tests/processes/test_home_deliveries.py.
+"""
 
 from __future__ import annotations
 

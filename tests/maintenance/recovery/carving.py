@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 
+from maintenance.quoting import quoted
 from maintenance.recovery.carve.rows import CarvedRow, carve, shapes_of
 from maintenance.recovery.format.image import Image
 
@@ -53,11 +54,13 @@ def build_many(path: Path, sql: str, rows: Sequence[Sequence[Any]], *, wal: bool
 
 
 def selected(path: Path, table: str) -> Rows:
-    """What SQLite itself reads; the WAL stays as it is."""
+    """What SQLite itself reads of the columns that are stored; the WAL stays as it is."""
     connection = apsw.Connection(str(path))
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        return connection.execute(f'SELECT * FROM "{table}"').fetchall()
+        stored = connection.execute("SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0", (table,)).fetchall()
+        names = ", ".join(quoted(name) for (name,) in stored)
+        return connection.execute(f'SELECT {names} FROM "{table}"').fetchall()
     finally:
         connection.close()
 

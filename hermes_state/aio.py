@@ -1,10 +1,10 @@
 """The store for asyncio: the same groups and names, awaited.
 
 Invariant: no call blocks the event loop. Work runs in the store's own small pool of threads; what waits for others
-(`changes.wait`, `changes.follow`, `leases.acquire`) has a thread of its own, so that any number of waits leaves the
-pool to the work that would end them. A cancelled await stops waiting: a wait ends, a write that has begun is finished
-or rolled back by its thread. What a method gives that has methods of its own (a stream, a lease) is awaited likewise.
-Writes of one task keep their order, because each is awaited before the next begins.
+(`changes.wait`, `changes.follow`, `leases.acquire`, `outbox.deliver`) has a thread of its own, so that any number of
+waits leaves the pool to the work that would end them. A cancelled await stops waiting: a wait ends, a write that has
+begun is finished or rolled back by its thread. What a method gives that has methods of its own (a stream, a lease) is
+awaited likewise. Writes of one task keep their order, because each is awaited before the next begins.
 
 Not for: `Store.close` on the loop, which waits for running work: await `aio.close()`. An asynchronous engine was
 rejected: SQLite's calls block, and one writer has nothing to overlap.
@@ -13,17 +13,22 @@ rejected: SQLite's calls block, and one writer has nothing to overlap.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
+import inspect
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from hermes_state.outbox.outbox import TERM_SECONDS
 
 if TYPE_CHECKING:
     from hermes_state.changes import Batch, Position
     from hermes_state.compaction.outcomes import Outcome
     from hermes_state.engine.store import Durability
     from hermes_state.engine.transaction import Transaction
+    from hermes_state.outbox import Claim, Verdict
     from hermes_state.store import Store
 
 THREADS = 5  # one for the writer and one for each pooled reader
@@ -44,6 +49,7 @@ class AsyncStore:
         self.changes = AsyncChanges(self, "changes")
         self.leases = AsyncLeases(self, "leases")
         self.compaction = AsyncCompaction(self, "compaction")
+        self.outbox = AsyncOutbox(self, "outbox")
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
@@ -160,6 +166,47 @@ class AsyncCompaction(AsyncGroup):
     async def compact(self, session_id: str, **options: Any) -> Outcome:
         """As `Compaction.compact`; cancelling it leaves the view as it was."""
         return await self._aio._store.compaction.acompact(session_id, threads=self._aio, **options)
+
+
+class AsyncOutbox(AsyncGroup):
+    """`outbox`, whose handlers may be asynchronous."""
+
+    async def deliver(
+        self, handler: Callable[[Claim], Any], transports: Iterable[str], *, kinds: Iterable[str] | None = None,
+        limit: int = 1, term_seconds: float = TERM_SECONDS,
+    ) -> list[tuple[Claim, Verdict]]:
+        """As `Outbox.deliver`. It claims and settles in a thread of its own, where a plain handler runs too; one that
+        gives an awaitable is awaited in this loop, while the others of it go on.
+
+        When the await is cancelled, a handler in this loop is cancelled with it, so that its claim is settled as lost;
+        a plain one ends and is settled by its thread. Nothing more is claimed.
+        """
+        outbox, loop, stopped = self._aio._store.outbox, asyncio.get_running_loop(), threading.Event()
+        sending: list[concurrent.futures.Future[Any]] = []
+
+        async def awaited(waiting: Awaitable[Any]) -> Any:
+            return await waiting
+
+        def send(claim: Claim) -> Any:
+            said = handler(claim)
+            if not inspect.isawaitable(said):
+                return said
+            sending[:] = [asyncio.run_coroutine_threadsafe(awaited(said), loop)]
+            if stopped.is_set():  # cancelled before this was there to be cancelled with it
+                sending[0].cancel()
+            return sending[0].result()
+
+        def work() -> list[tuple[Claim, Verdict]]:
+            return outbox.deliver_until(
+                send, transports, kinds=kinds, limit=limit, term_seconds=term_seconds, stopped=stopped.is_set
+            )
+
+        try:
+            return await self._aio.alone(work)
+        finally:
+            stopped.set()
+            for future in sending:
+                future.cancel()
 
 
 class AsyncObject:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hermes_state.engine.core import Core
     from hermes_state.engine.store import Durability
     from hermes_state.leases import Leases
+    from hermes_state.outbox import Outbox
 
 
 def open_store(
@@ -166,6 +167,13 @@ class Store:
         return Compaction(self.core)
 
     @functools.cached_property
+    def outbox(self) -> Outbox:
+        """What is owed: record it, claim it, settle it."""
+        from hermes_state.outbox import Outbox
+
+        return Outbox(self.core)
+
+    @functools.cached_property
     def aio(self) -> AsyncStore:
         """The same groups for asyncio: every method is awaited and runs in a thread of its own pool."""
         from hermes_state.aio import AsyncStore
@@ -196,6 +204,7 @@ class Store:
             # Others in the process may go on using the core: a group that somebody kept must not.
             for name in (
                 "sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases", "compaction",
+                "outbox",
             ):
                 if name in self.__dict__:
                     self.__dict__[name]._core = _Closed(self.path)

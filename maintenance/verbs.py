@@ -88,12 +88,24 @@ VERBS: dict[str, Verb] = {
     "sessions recover": Verb(
         f"{_COMMANDS}.recover", Access.EXCLUSIVE, "Salvage what can be read of a damaged store into a new file."
     ),
+    "outbox list": Verb(f"{_COMMANDS}.outbox.list", Access.READ, "List obligations, newest first."),
+    "outbox show": Verb(
+        f"{_COMMANDS}.outbox.show", Access.READ, "Show one obligation with its payload and its last verdict."
+    ),
+    "outbox retry": Verb(
+        f"{_COMMANDS}.outbox.retry", Access.ONLINE, "Make an obligation due now, or owe a settled one again."
+    ),
+    "outbox drop": Verb(f"{_COMMANDS}.outbox.drop", Access.ONLINE, "Take back obligations that nobody has sent."),
+    "outbox stats": Verb(f"{_COMMANDS}.outbox.stats", Access.READ, "Count obligations by kind and state."),
     "doctor": Verb(f"{_COMMANDS}.doctor", Access.READ, "Check a store without changing it."),
     "locks": Verb(f"{_COMMANDS}.locks", Access.READ, "Name every process that holds or blocks a store."),
     "install-shim": Verb(f"{_COMMANDS}.install_shim", Access.LOCAL, "Make the `hermes` script this program's again."),
 }
 
-GROUPS: dict[str, str] = {"sessions": "List, export, shrink and delete the sessions of a store."}
+GROUPS: dict[str, str] = {
+    "sessions": "List, export, shrink and delete the sessions of a store.",
+    "outbox": "See and settle what a store owes to somebody.",
+}
 
 
 def verbs_of(group: str | None) -> dict[str, Verb]:

@@ -51,12 +51,17 @@ CALLS: dict[str, str] = {
     "sessions restore": "{out} --dry-run",
     "sessions optimize": "",
     "sessions optimize-storage": "--dry-run",
+    "outbox list": "",
+    "outbox show": "{obligation}",
+    "outbox retry": "{obligation} --dry-run",
+    "outbox drop": "{obligation} --reason test --dry-run",
+    "outbox stats": "",
     "doctor": "",
     "locks": "",
     "install-shim": "--dry-run",
 }
 # A file of hermes-agent is refused by them: they are run on a native store.
-NATIVE_ONLY = ("sessions compact", "sessions view")
+NATIVE_ONLY = ("sessions compact", "sessions view", *(name for name in VERBS if name.startswith("outbox ")))
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
     "sessions import": "{store} --db {out} --new --dry-run", "sessions restore": "{store} --db {out} --dry-run",
@@ -159,14 +164,18 @@ def test_json_descriptions_name_verbs_only() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "arguments"), [*DOCUMENT_CALLS.items(), *OTHER_CALLS])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [(name, words) for name, words in (*DOCUMENT_CALLS.items(), *OTHER_CALLS) if name not in NATIVE_ONLY],
+)
 def test_the_document_has_the_promised_fields_and_no_others(
     name: str, arguments: str, run_cli, store_copy, tmp_path: Path
 ) -> None:
     store = store_copy("0.19.0")
     if name in NATIVE_ONLY:
         db = tmp_path / "native" / "state.db"
-        arguments = f"{arguments.replace('{session}', small_native_store(db))} --db {db}"
+        session, owed = small_native_store(db), an_obligation(db)
+        arguments = f"{arguments.replace('{session}', session).replace('{obligation}', str(owed))} --db {db}"
     elif "{session}" in arguments:
         listed = run_cli("sessions", "list", "--json").json
         arguments = arguments.replace("{session}", listed["sessions"][0]["id"])
@@ -188,8 +197,9 @@ def test_the_document_of_a_native_store_has_no_field_that_nobody_promised(
         return  # a layout of hermes-agent's search indexes; refused
     db = tmp_path / "native" / "state.db"
     session = small_native_store(db)
+    owed = an_obligation(db)
     foreign = store_copy("0.19.0")
-    words = CALLS[name].format(session=session, out=tmp_path / "out.jsonl").split()
+    words = CALLS[name].format(session=session, out=tmp_path / "out.jsonl", obligation=owed).split()
     if name == "sessions import":
         words = [str(foreign), "--dry-run"]
     if name == "sessions restore":
@@ -206,6 +216,14 @@ def small_native_store(db: Path) -> str:
         store.messages.append(session, role="user", content="How large is the moon?")
         store.sessions.end(session, "cli_close")
     return session
+
+
+def an_obligation(db: Path) -> int:
+    """Something that the store owes; its number."""
+    with open_store(path=db) as store:
+        return store.outbox.append(
+            dedupe_id="a reply", kind="final", transport="telegram", payload={"text": "hi"}, policy="at_least_once"
+        ).obligation.id
 
 
 def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -246,7 +264,7 @@ def test_a_missing_store_exits_1_and_creates_nothing(name: str, run_cli, tmp_pat
         return
     missing = tmp_path / "empty" / "state.db"
     missing.parent.mkdir()
-    words = [word.format(session="x", out=tmp_path / "out.jsonl") for word in CALLS[name].split()]
+    words = [word.format(session="x", out=tmp_path / "out.jsonl", obligation=1) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", missing, "--json")
     assert (ran.exit_code, ran.stdout) == (1, "")
     error = ran.json_error["error"]
@@ -261,7 +279,7 @@ def test_a_file_that_is_no_store_exits_65(name: str, run_cli, tmp_path: Path) ->
         return
     text = tmp_path / "notes.db"
     text.write_text("not a database at all, but long enough to look at\n" * 100)
-    words = [word.format(session="x", out=tmp_path / "out.jsonl") for word in CALLS[name].split()]
+    words = [word.format(session="x", out=tmp_path / "out.jsonl", obligation=1) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", text)
     assert ran.exit_code == 65, (ran.stdout, ran.stderr)
     assert text.read_text().startswith("not a database")

@@ -24,6 +24,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── NotFound              no such store, session, or file
     │   └── SessionNotFound   no session of that id
     ├── IdempotencyConflict   the key was used before, for something else
+    ├── TooOld                the key was made before what is still remembered
     ├── LeaseHeld             another owner has the lease
     ├── LeaseLost, StaleFence the lease went to somebody else: stop
     ├── CompactionRunning     somebody is compacting the session: go on without
@@ -87,6 +88,7 @@ from hermes_state.errors.conversation import (
     StaleFence,
     SummarizerFailed,
     TitleTaken,
+    TooOld,
     TornItem,
     ViewMoved,
 )
@@ -179,6 +181,7 @@ __all__ = [
     "StoreHeld",
     "SummarizerFailed",
     "TitleTaken",
+    "TooOld",
     "TornItem",
     "UnsafeProcess",
     "ViewMoved",

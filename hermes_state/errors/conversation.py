@@ -79,6 +79,15 @@ class StaleFence(StateError):
     code = "stale_fence"
 
 
+class TooOld(StateError):
+    """An idempotency key was made before what is still remembered: it cannot be told whether it was used.
+
+    Facts: `path`, `dedupe_id`, `made_at`, `remembered_from` (epoch seconds UTC).
+    """
+
+    code = "too_old"
+
+
 class SearchUnavailable(StateError):
     """The search index cannot be used now, and the caller asked for nothing less. Facts: `path`, `reason`."""
 

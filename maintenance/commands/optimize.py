@@ -26,7 +26,8 @@ WAL is copied into the file and, unless Litestream reads it, emptied. No row, no
 changes; the file keeps its inode.
 
 On a native store it also compresses the messages of sessions that have been idle for 30 days (--compress, --cold-days;
-each is read back and checked before its old body goes), trims the feed of changes and drops tombstones past their time.
+each is read back and checked before its old body goes), trims the feed of changes and drops tombstones and settled
+obligations past their time; what is owed stays.
 
 Lock: on files of hermes-agent SQLite's exclusive lock, from after the first checks until the WAL is emptied; the plan
 says for how long. Programs started meanwhile cannot open the store. Refused while other processes hold it, with

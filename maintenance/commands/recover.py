@@ -46,7 +46,7 @@ recovered, 75 busy.
 # Decisions about the whole file that a person has to know of; the others are in the report.
 SAID = (
     "file_cut", "pages_unreadable", "hardly_pages", "schema_incomplete", "virtual_table_left_out", "search_left_out",
-    "damaged_wal",
+    "damaged_wal", "horizon_raised",
 )
 
 

@@ -15,6 +15,7 @@ from maintenance.dialects.native.shape import Identity, native_identity
 from maintenance.doctor import native_identity as identities
 from maintenance.doctor.findings import Finding, Severity, recover_command
 from maintenance.doctor.native_compactions import compaction_findings
+from maintenance.doctor.native_outbox import outbox_findings
 from maintenance.doctor.native_rows import row_findings
 from maintenance.doctor.native_search import index_findings
 from maintenance.doctor.native_store import store_findings
@@ -57,6 +58,8 @@ def native_findings(
     found += guarded("messages", path, lambda: list(row_findings(store, deep=deep, advance=bar.advance)))
     bar.restart(None, "checking compactions")
     found += guarded("compactions", path, lambda: list(compaction_findings(store, clock, deep=deep)))
+    bar.restart(None, "checking the outbox")
+    found += guarded("the outbox", path, lambda: list(outbox_findings(store, clock, deep=deep)))
     bar.restart(None, "checking the search index")
     found += guarded("the search index", path, lambda: index_findings(path, clock))
     return found

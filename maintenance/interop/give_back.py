@@ -15,6 +15,7 @@ from hermes_state.engine.files import foreign_store
 from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Refused
 from hermes_state.flushing import sync_file
+from maintenance.dialects.native.owed import has_outbox
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
 from maintenance.interop.adopt import places
@@ -26,6 +27,7 @@ from maintenance.space.disk import Need, require_room, rooms
 from maintenance.space.sizes import sizes
 
 if TYPE_CHECKING:
+    from hermes_state.engine import Reader
     from maintenance.context import Context
 
 
@@ -37,6 +39,7 @@ class BackReport:
     result: Path  # the file of hermes-agent
     written: Written  # its rows
     result_bytes: int  # its size
+    owed: int  # obligations that are not settled: they stay in the store, and hermes-agent sends none of them
 
     def document(self) -> dict[str, Any]:
         """The fields of `--json`."""
@@ -47,6 +50,7 @@ class BackReport:
             "messages": self.written.messages,
             "other_rows": self.written.other_rows,
             "result_bytes": self.result_bytes,
+            "still_owed": self.owed,
         }
 
     def line(self) -> str:
@@ -54,7 +58,7 @@ class BackReport:
         rows = f"{plural(self.written.sessions, 'session')}, {plural(self.written.messages, 'message')}"
         return (
             f"{self.result} is a file of hermes-agent: {rows}, {human_bytes(self.result_bytes)}, compared row by row. "
-            "hermes-agent builds its search indexes when it first opens it."
+            f"hermes-agent builds its search indexes when it first opens it.{_owed_line(self.owed)}"
         )
 
 
@@ -64,10 +68,30 @@ def make_plan(ctx: Context, target: Path) -> Plan:
         if native_identity(store) is None:
             raise foreign_store(ctx.db)
         counts = store.rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)")[0]
-    facts = {"path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1]}
+        owed = _still_owed(store)
+    facts = {
+        "path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1], "still_owed": owed,
+    }
     what = f"{plural(counts[0], 'session')} with {plural(counts[1], 'message')}"
     title = f"Make {target}, a file of hermes-agent, of {ctx.db}, which is only read"
-    return Plan(title=title, lines=(what,), facts=facts)
+    lines = (what, *([_owed_line(owed).strip()] if owed else []))
+    return Plan(title=title, lines=lines, facts=facts)
+
+
+def _still_owed(store: Reader) -> int:
+    """Obligations that nobody has settled."""
+    if not has_outbox(store.rows):
+        return 0
+    return int(store.rows("SELECT count(*) FROM outbox WHERE settled_at IS NULL")[0][0])
+
+
+def _owed_line(owed: int) -> str:
+    if not owed:
+        return ""
+    return (
+        f" {plural(owed, 'obligation')} that nobody has sent stay{'s' if owed == 1 else ''} in the store: send or drop "
+        "them here, since hermes-agent sends none of them."
+    )
 
 
 def give_back(ctx: Context, target: Path) -> BackReport:
@@ -78,10 +102,13 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         # Bodies may be compressed here, and are not there; tool output was measured at a third of its size.
         need = Need(directory=target.resolve().parent, bytes=3 * sizes(store).used_bytes, what="the new file")
         require_room(rooms([need]), what=f"Making {target}")
+        owed = _still_owed(store)
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
             drop_sidecars(working)
             sync_file(working)
             if not publish(working, target):
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
-    return BackReport(path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size)
+    return BackReport(
+        path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size, owed=owed,
+    )

@@ -27,6 +27,7 @@ from hermes_state.engine.private import PrivateCopy, open_private
 from hermes_state.engine.still import open_still
 from hermes_state.errors import InsufficientSpace, StateError
 from maintenance.dialects.native.compactions import compactions_lacking
+from maintenance.dialects.native.owed import obligations_lacking
 from maintenance.dialects.native.shape import native_identity
 from maintenance.ledger import deleted_at
 from maintenance.leftovers.names import DROPPING
@@ -266,6 +267,8 @@ def _native_rows(copy: PrivateCopy, live: Live) -> dict[str, int]:
             elif not (same and number in live.deleted_messages):
                 lacking["messages"] += 1
     lacking["compactions"] = compactions_lacking(copy, live._open, live.deleted)
+    if same:
+        lacking["outbox"] = obligations_lacking(copy, live._open)
     return dict(lacking)
 
 

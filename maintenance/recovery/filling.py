@@ -20,6 +20,7 @@ from hermes_state.engine.salvage import Building
 from hermes_state.errors import StateError, StatementFailed
 from maintenance.interop.typed import BadText, Cell, CellReader, digest_of, from_json
 from maintenance.quoting import quoted
+from maintenance.recovery import owing
 from maintenance.recovery.judging import Grade, Judge, Verdict
 from maintenance.recovery.notes import Key, Notes, cell_bytes, said_cells
 from maintenance.recovery.schema import Table
@@ -118,6 +119,7 @@ class TableFiller:
         cells = ["?"] * (1 if self._own_rowid else 0) + [CELL] * len(names)
         self._insert_bad = f"INSERT {into}({', '.join(cells)})"
         self._cells = CellReader(names)
+        self._owed = table.name == owing.TABLE and {"dedupe_id", "fence", "settled_at"} <= {*names}
         where = (
             f"{table.rowid} = ?" if table.rowid
             else " AND ".join(f"{quoted(names[place])} IS {CELL}" for place in table.key)
@@ -204,6 +206,9 @@ class TableFiller:
             return "same"
         was = self._notes.doubt(self.number, key)
         better = was is not None and (not reason or (position > was[1] and not self._is_bad(cells)))
+        if self._owed and not self._is_bad(cells):
+            later = owing.later_of(self.table.names, there, cells)
+            better = better if later is None else later
         kept, other = (cells, there) if better else (there, cells)
         self._notes.version(
             self.number, key, self._digest(other),

@@ -40,6 +40,7 @@ from maintenance.recovery.judging import judge_of
 from maintenance.recovery.ladder import AROUND, Fate, Ladder, said_ok, tell
 from maintenance.recovery.native import check_messages, give_identity
 from maintenance.recovery.notes import Notes
+from maintenance.recovery.owing import settle_owed
 from maintenance.recovery.parents import give_parents
 from maintenance.recovery.records import FILE_CUT, HARDLY_PAGES, PAGES_UNREADABLE, Cancel, Progress, Source, Step
 from maintenance.recovery.schema import Schema, virtual_tables_left_out
@@ -140,6 +141,7 @@ class Gathering:
                 )
             give_parents(filler, schema, fillers)
             if schema.native:
+                settle_owed(filler, fillers, fates, hidden=bool(unread), clock=self._clock)
                 give_identity(filler, self._clock)
                 settle(filler, fillers["messages"], whole=fates["messages"].whole, clock=self._clock)
                 settle_compactions(filler, self._clock)

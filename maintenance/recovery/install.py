@@ -20,6 +20,7 @@ from maintenance.recovery.records import Progress, Report, Source, Step
 
 if TYPE_CHECKING:
     from maintenance.gate.doors import Scanner
+    from maintenance.replacement.aside import Aside
     from maintenance.replacement.replace import Replaced
     from maintenance.replacement.where import Where
 
@@ -70,8 +71,17 @@ def install(
         if progress is not None:
             progress(Step(doing=doing, done=done, total=total, unit="bytes"))
 
+    def is_as_it_was(kept: Aside) -> bool:
+        """Whether the store is byte for byte what the rows were recovered from, so that nothing was sent since."""
+        found = {name: said["sha256"] for name, said in kept.files.items() if said["bytes"]}
+        return bool(report.files) and found == {
+            one.path.name: one.sha256 for one in report.files if one.size_bytes
+        }
+
     try:
-        return replace_content(ctx, VERB, report.output, progress=say, scanner=scanner)
+        return replace_content(
+            ctx, VERB, report.output, progress=say, scanner=scanner, own_rows=is_as_it_was
+        )
     except StateError as error:
         # The recovery is not to be done again: what it made is there.
         later = f"The recovered file is {report.output}; then `{restore_command(report.output, ctx.db)}` installs it."

@@ -115,6 +115,14 @@ def publish(db: Path, kept: Aside, verb: str, clock: Clock) -> Aside:
     return Aside(folder=kept.folder, working=kept.folder, files=kept.files)
 
 
+def has_hidden_commits(db: Path, kept: Aside) -> bool:
+    """Whether the kept WAL may hold commits that SQLite does not see."""
+    name = next((name for name in kept.files if name.endswith("-wal")), None)
+    if name is None or not kept.files[name]["bytes"]:
+        return False
+    return bool(run("hidden_commits", db, wal=str(kept.working / name))["hidden"])
+
+
 def discard(folder: Path) -> None:
     """Remove a copy that nothing needs, because the store itself was not changed."""
     shutil.rmtree(folder, ignore_errors=False)

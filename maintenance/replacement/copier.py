@@ -210,9 +210,35 @@ def say(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def hidden_commits(task: dict[str, Any]) -> dict[str, Any]:
+    """Whether a WAL has commits of its generation behind the end that SQLite finds, or a header that says nothing."""
+    with open(task["wal"], "rb") as wal:
+        head = wal.read(32)
+        if not head.strip(b"\0"):
+            return {"hidden": bool(wal.read(1))}
+        if len(head) < 32 or head[:4] not in (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83"):
+            return {"hidden": True}
+        order: Any = "big" if head[3] & 1 else "little"
+        size = int.from_bytes(head[8:12], "big")
+        state = checksum(head[:24], (0, 0), order)
+        if size < 512 or state != (int.from_bytes(head[24:28], "big"), int.from_bytes(head[28:32], "big")):
+            return {"hidden": True}
+        linked = True
+        while len(frame := wal.read(24 + size)) == 24 + size:
+            ours = frame[8:16] == head[16:24]
+            if linked:
+                state = checksum(frame[24:], checksum(frame[:8], state, order), order)
+                said = (int.from_bytes(frame[16:20], "big"), int.from_bytes(frame[20:24], "big"))
+                linked = ours and state == said
+            # What a rollback left behind the end has no mark of a commit.
+            if not linked and ours and frame[4:8] != bytes(4):
+                return {"hidden": True}
+    return {"hidden": False}
+
+
 TASKS = {
     "copy": copy_family, "verify": verify_family, "same_content": same_content, "hash": hash_file,
-    "wal_frames": wal_frames,
+    "wal_frames": wal_frames, "hidden_commits": hidden_commits,
 }
 
 if __name__ == "__main__":

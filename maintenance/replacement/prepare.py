@@ -1,8 +1,9 @@
 """The private copy of the new content, made ready to take the store's place.
 
 Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has another
-incarnation, no fence lower than one that was given out, and no message id that was given out already. Where the old
-store cannot be read, its fences are unknown, and every fence rises by more than any store ever gave out.
+incarnation, no fence lower than one that was given out, and no message id that was given out already; and it owes
+nothing that the old content has sent (`owing`). Where the old store cannot be read, its fences are unknown, and every
+fence rises by more than any store ever gave out.
 
 Not for: the caller's file, which is only read unless it is a working file of the caller's own. Doing this after the
 replacement was rejected: a kill between the two would leave old ids and fences in force.
@@ -21,16 +22,15 @@ from hermes_state.engine import APPLICATION_ID, open_exclusive
 from hermes_state.engine.whole_file import settle_private
 from hermes_state.errors import StorageError
 from hermes_state.leases import fences_of, raise_fences
+from maintenance.dialects.native.owed import Carried
 from maintenance.replacement.child import run
+from maintenance.replacement.owing import FENCE_LEAP, OldOwed, carry_over, make_room, old_owed
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
     from hermes_state.engine.replace import Replacement
 
 WORKING = ".replacing-"
-# A fence counts owners. More than this many since the last backup would be one a second for eleven days.
-FENCE_LEAP = 1_000_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class OldFacts:
@@ -40,6 +40,7 @@ class OldFacts:
     fences: Mapping[str, int] = field(default_factory=dict)  # of its leases
     highest_id: int = 0  # message ids up to here were given out
     store_id: str | None = None  # its identity, None for a file that is not native
+    owed: OldOwed | None = None  # its obligations; None: those of the new content are the store's own, as they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,22 +50,28 @@ class Prepared:
     path: Path  # private, one file, in rollback mode
     incarnation: str | None  # new, None for a foreign file
     fences: int  # how many were raised
+    obligations: Carried  # what became of them
 
 
-def old_facts(store: Replacement) -> OldFacts:
-    """What the locked store has given out, as far as it can be read."""
+def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = False) -> OldFacts:
+    """What the locked store has given out, as far as it can be read.
+
+    `own_rows`: the new content was made of this content, which nobody has changed since. `hidden`: commits may stand
+    in its WAL that SQLite does not see.
+    """
+    owed = None if own_rows else old_owed(store.old, hidden=hidden)
     try:
         tables = {str(name) for (name,) in store.old("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not {"store", "leases", "messages"} <= tables:
-            return OldFacts(readable=bool(tables))
+            return OldFacts(readable=bool(tables), owed=owed)
         identity = store.old(
             "SELECT store_id, max(message_floor, coalesce((SELECT max(id) FROM messages), 0)) FROM store"
         )
         fences = {str(name): int(fence) for name, fence in store.old("SELECT name, fence FROM leases")}
     except StorageError:
-        return OldFacts(readable=False)
+        return OldFacts(readable=False, owed=owed)
     store_id, highest = identity[0] if identity else (None, 0)
-    return OldFacts(readable=True, fences=fences, highest_id=int(highest), store_id=store_id)
+    return OldFacts(readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed)
 
 
 def prepare(
@@ -77,13 +84,13 @@ def prepare(
         run("copy", db, names=[new.name], source=str(new.parent), to=str(db.parent), target=path.name)
     try:
         settle_private(path, page_size=page_size)
-        incarnation, fences = _rename_content(path, old, clock)
+        incarnation, fences, obligations = _rename_content(path, old, clock)
         settle_private(path)
     except BaseException:
         if not private:
             remove_working(path)
         raise
-    return Prepared(path=path, incarnation=incarnation, fences=fences)
+    return Prepared(path=path, incarnation=incarnation, fences=fences, obligations=obligations)
 
 
 def remove_working(path: Path) -> None:
@@ -92,22 +99,26 @@ def remove_working(path: Path) -> None:
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
 
-def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None, int]:
+def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None, int, Carried]:
     """Give native content another incarnation, and let no fence and no id fall."""
     with open_exclusive(path, foreign=True, clock=clock) as store:
         tables = {str(name) for (name,) in store.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if store.application_id != APPLICATION_ID or not {"store", "leases", "messages"} <= tables:
-            return None, 0
+            return None, 0, Carried()
         fences = dict(fences_of(store))
         if old.readable:
             fences = {name: max(fences.get(name, 0), fence) for name, fence in {**fences, **old.fences}.items()}
         else:
             fences = {name: fence + FENCE_LEAP for name, fence in fences.items()}
-        incarnation = uuid.uuid4().hex
+        incarnation, obligations = uuid.uuid4().hex, Carried()
+        owes = old.owed is not None and make_room(store, old.owed, clock)
         with store.transaction(durability="power") as tx:
             raise_fences(tx, fences)
             tx.execute(
                 "UPDATE store SET incarnation = ?, message_floor = max(message_floor, ?)",
                 (incarnation, old.highest_id),
             )
-        return incarnation, len(fences)
+            if owes and old.owed is not None:
+                (mine,) = tx.rows("SELECT store_id FROM store")[0]
+                obligations = carry_over(tx, old.owed, same_store=mine == old.store_id, at=clock.now())
+        return incarnation, len(fences), obligations

@@ -28,6 +28,7 @@ from hermes_state.engine.replace import Replacement, open_replacement, replaceab
 from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Corrupt, InvalidInput, NotFound, Refused
 from hermes_state.shell_words import shell_word
+from maintenance.dialects.native.owed import Carried
 from maintenance.gate.rows import require_exclusive
 from maintenance.replacement import aside as kept_aside
 from maintenance.replacement.alone import require_alone, require_nobody
@@ -58,6 +59,7 @@ class Replaced:
     journal_mode: Mode  # of the store now
     incarnation: str | None  # the new one of a native store
     fences: int  # leases whose fence was carried over or raised
+    obligations: Carried  # what became of what the new content and the old one owe
     earlier: Unfinished | None  # a replacement that had not come to its end, and is settled now
     seconds: float  # in all
     locked_seconds: float  # of them under the exclusive lock
@@ -67,6 +69,7 @@ class Replaced:
         return {
             "aside": str(self.aside) if self.aside else None, "aside_bytes": self.aside_bytes, "bytes": self.bytes,
             "journal_mode": self.journal_mode, "incarnation": self.incarnation, "fences_kept": self.fences,
+            "obligations": self.obligations.document(),
             "settled_earlier_run": self.earlier is not None, "seconds": round(self.seconds, 3),
             "locked_seconds": round(self.locked_seconds, 3),
         }
@@ -79,6 +82,7 @@ def replace_content(
     *,
     aside: Path | None = None,
     private: bool = False,
+    own_rows: Callable[[kept_aside.Aside], bool] = lambda _kept: False,
     journal_mode: Mode | None = None,
     progress: Progress | None = None,
     scanner: Scanner | None = None,
@@ -90,8 +94,10 @@ def replace_content(
     `verb`: a row of the gate with the exclusive lock, such as "sessions restore". `aside`: the folder for the old
     files, which must not exist (default: a dated one beside the store). `private`: `new` is a working file of the
     caller that nobody has open and that may be changed; otherwise it is copied first. `journal_mode`: None keeps the
-    store's own where its header can be read. What `progress` raises before the content is replaced undoes all.
-    `scanner` instead of looking at all processes; `step` hears the name of each step that is done.
+    store's own where its header can be read. `own_rows(aside)`: whether `new` was made of just these files: then the
+    obligations in it are left as they are; otherwise what may have been sent since is not sent again. What `progress`
+    raises before the content is replaced undoes all. `scanner` instead of looking at all processes; `step` hears the
+    name of each step that is done.
 
     Raises `StoreHeld`, `GenerationLost`, `LockTimeout`, `InsufficientSpace`, `Corrupt` (the new file, or what stands
     there afterwards), `Refused`, `InvalidInput`, `ReadOnlyStore`, `IOFailure`, `DiskFull`.
@@ -132,8 +138,9 @@ def replace_content(
             write_note(db, note)
             step("noted")
             mode = journal_mode or _mode_of(db, kept)
+            facts = old_facts(store, own_rows=own_rows(kept), hidden=kept_aside.has_hidden_commits(db, kept))
             prepared = prepare(
-                db, new, old_facts(store), clock=ctx.clock, private=private, page_size=store.page_size()
+                db, new, facts, clock=ctx.clock, private=private, page_size=store.page_size()
             )
             note = replace(note, state="replacing", working=None if private else str(prepared.path))
             write_note(db, note)
@@ -164,7 +171,8 @@ def replace_content(
             remove_working(prepared.path)
     return Replaced(
         path=db, aside=kept.folder, aside_bytes=kept.bytes, bytes=db.stat().st_size, new_sha256=sha256,
-        journal_mode=mode, incarnation=prepared.incarnation, fences=prepared.fences, earlier=earlier,
+        journal_mode=mode, incarnation=prepared.incarnation, fences=prepared.fences,
+        obligations=prepared.obligations, earlier=earlier,
         seconds=ctx.clock.monotonic() - started, locked_seconds=ctx.clock.monotonic() - locked,
     )
 
@@ -210,7 +218,7 @@ def _finish(
     remove_working(Path(note.working))
     return Replaced(
         path=db, aside=Path(note.old), aside_bytes=0, bytes=db.stat().st_size, new_sha256=note.new_sha256,
-        journal_mode=_mode_in(db) or "delete", incarnation=None, fences=0, earlier=earlier,
+        journal_mode=_mode_in(db) or "delete", incarnation=None, fences=0, obligations=Carried(), earlier=earlier,
         seconds=ctx.clock.monotonic() - started, locked_seconds=ctx.clock.monotonic() - locked,
     )
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from maintenance.context import Context
 
 VERB = "sessions scrub"
-# Texts that become equal are stored once, frames of a text that is being received become one, the feed grows.
-MAY_SHRINK = frozenset({"bodies", "shared_texts", "stream_frames", "changes"})
+# Texts that become equal are stored once, frames of a text that is being received become one, the feed grows, and an
+# obligation whose id is replaced makes a horizon.
+MAY_SHRINK = frozenset({"bodies", "shared_texts", "stream_frames", "changes", "outbox_horizon"})
 INCOMPLETE = (
     "rows are redacted, but free pages, the WAL and the search index may still hold what was replaced, because other "
     "processes have the store open."

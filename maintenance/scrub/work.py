@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_state.errors import Corrupt, StateError
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.shape import native_identity
-from maintenance.scrub import cells, compactions, native
+from maintenance.scrub import cells, compactions, native, owed
 from maintenance.space.verify import foreign_key_problems
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ FIXED_COLUMNS = frozenset({
     "field", "store_id", "incarnation", "sha256", "schema_version", "title_source", "end_reason",
     "form", "source_digest", "prompt_digest",
 })
-NATIVE_APART = frozenset({"store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames"})
+NATIVE_APART = frozenset({
+    "store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames", "outbox",
+})
 FOREIGN_APART = frozenset({"schema_version"})
 _CONSTRAINT = 19  # CHECK, UNIQUE, NOT NULL or a foreign key
 Advance = Callable[[int], None]
@@ -63,6 +65,8 @@ def look(
         found["shared_texts"] += sum(1 for _text in native.texts(reader, redactor))
         enter("stream_frames")
         found["stream_frames"] += sum(1 for _text in native.streams(reader, redactor))
+        enter(owed.TABLE)
+        found[owed.TABLE] += sum(len(rows) for rows in owed.obligations(reader, redactor))
     return +found
 
 
@@ -128,7 +132,20 @@ def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Adv
         with store.transaction(durability="power") as tx:
             native.replace_stream(tx, stream, field, part, last, text)
         changed["stream_frames"] += 1
+    for rows in owed.obligations(store, redactor):
+        changed[owed.TABLE] += _replace_owed(store, rows, clock.now())
     return changed
+
+
+def _replace_owed(store: Store, portion: list[dict[str, Any]], at: float) -> int:
+    """Replace a portion of obligations; one whose new id another has stays, and counts as not gone."""
+    try:
+        with store.transaction(durability="power") as tx:
+            return owed.replace_obligations(tx, portion, at)
+    except StateError as error:
+        if error.sqlite_code != _CONSTRAINT:
+            raise
+        return 0 if len(portion) == 1 else sum(_replace_owed(store, [row], at) for row in portion)
 
 
 def _touch_index(tx: Any, table: cells.Table, portion: list[cells.Change]) -> None:

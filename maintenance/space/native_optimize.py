@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from hermes_state import changes, tombstones
 from hermes_state.conversation.removal_steps import left_behind, remove_left_behind
 from hermes_state.engine.migrate import migrate
+from hermes_state.outbox import upkeep
 from hermes_state.shell_words import shell_word
+from maintenance.dialects.native.owed import has_outbox
 from maintenance.gate import online, preflight, reading
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes, plural
@@ -49,6 +51,13 @@ class Housekeeping:
     left_behind: bool = False  # rows of deletions that were interrupted
     changes: int = 0  # entries of the feed of changes
     tombstones: int = 0  # ids that may be used again
+    blanked: int = 0  # payloads of obligations that were settled a day ago
+    forgotten: int = 0  # settled obligations past their horizon, or too many
+
+    @property
+    def rows(self) -> int:
+        """Everything that was dropped."""
+        return self.changes + self.tombstones + self.blanked + self.forgotten
 
     def document(self) -> dict[str, int | bool]:
         """The fields of `--json`."""
@@ -56,6 +65,8 @@ class Housekeeping:
             "finished_earlier_deletion": self.left_behind,
             "changes_trimmed": self.changes,
             "tombstones_collected": self.tombstones,
+            "obligations_blanked": self.blanked,
+            "obligations_forgotten": self.forgotten,
         }
 
 
@@ -94,7 +105,7 @@ class NativeReport:
     def already_done(self) -> bool:
         """Whether there was nothing to do."""
         merged = self.search is not None and self.search.changed
-        house = self.housekeeping.changes or self.housekeeping.tombstones or self.housekeeping.left_behind
+        house = self.housekeeping.rows or self.housekeeping.left_behind
         done = self.steps or self.compressed.rows or merged or house or self.rewritten
         return not (done or self.plan.sizes.free_pages)
 
@@ -147,13 +158,16 @@ class NativeReport:
             for count, words in (
                 (self.housekeeping.changes, ("old entry of the feed of changes", "old entries of the feed of changes")),
                 (self.housekeeping.tombstones, ("tombstone past its time", "tombstones past their time")),
+                (self.housekeeping.blanked, ("payload of a settled obligation", "payloads of settled obligations")),
+                (self.housekeeping.forgotten, ("settled obligation past its time", "settled obligations past theirs")),
             )
             if count
         ]
         if self.steps:
             lines.append(f"Applied {plural(len(self.steps), 'schema step')}: {', '.join(self.steps)}.")
         if dropped:
-            lines.append(f"Dropped {' and '.join(dropped)}.")
+            last = dropped.pop()
+            lines.append(f"Dropped {', '.join(dropped) + ' and ' if dropped else ''}{last}.")
         if self.housekeeping.left_behind:
             lines.append("Removed the rows that an interrupted deletion had left; nobody could see them any more.")
         lines.append(self.decision.line())
@@ -257,6 +271,15 @@ def _housekeeping(ctx: Context, store: Store) -> Housekeeping:
             collected = tombstones.collect(tx, ctx.clock.now(), limit=ROWS_A_STEP)
         done.tombstones += len(collected.freed)
         more = collected.more
+    more = has_outbox(store.rows)
+    while more:
+        began = ctx.clock.monotonic()
+        with store.transaction() as tx:
+            tidied = upkeep.step(tx, at=ctx.clock.now(), limit=ROWS_A_STEP)
+        done.blanked += tidied.blanked
+        done.forgotten += tidied.forgotten + tidied.forgotten_early
+        more = tidied.more
+        ctx.clock.sleep(ctx.clock.monotonic() - began)
     return done
 
 

@@ -26,6 +26,7 @@ from maintenance.backups.restoring import restore
 from maintenance.replacement.replace import replace_content
 from tests.faults.mending import MENDING
 from tests.faults.operation import STORE, Done, Operation, conversation, foreign, verb
+from tests.faults.owing import OWING
 from tests.maintenance.adopting import adopt_in_place, nobody
 from tests.maintenance.native_stores import add_session, context
 from tests.support.compacting import begun, made
@@ -308,5 +309,6 @@ OPERATIONS: dict[str, Operation] = {
         ),
         Operation(name="optimize_via_copy", prepare=foreign, run=optimize_via_copy, dialects=frozenset({"foreign"})),
         *MENDING,
+        *OWING,
     )
 }

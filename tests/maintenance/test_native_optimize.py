@@ -12,6 +12,7 @@ import pytest
 from hermes_state.engine import open_exclusive
 from hermes_state.store import open_store
 from tests.maintenance.native_stores import add_session, change, new_store, problems, rows, value
+from tests.maintenance.owing import owe, send
 
 # Every test runs the program in a process of its own, some several times.
 pytestmark = pytest.mark.slow
@@ -113,6 +114,24 @@ def test_the_feed_is_trimmed_and_old_tombstones_go(run_cli: RunCli, db: Path) ->
     assert rows(db, "SELECT min(id), max(id) FROM changes") == [(2001, 12000)]
     assert value(db, "SELECT change_floor FROM store") == 2000
     assert rows(db, "SELECT key FROM tombstones") == [("later",)]
+
+
+def test_what_was_settled_long_ago_goes_and_what_is_owed_stays(run_cli: RunCli, db: Path) -> None:
+    with open_store(path=db) as store:
+        for name in ("old", "recent", "owed"):
+            owe(store, name)
+        for name in ("old", "recent"):
+            send(store, name)
+    change(
+        db, "DROP TRIGGER outbox_ends_once",
+        "UPDATE outbox SET made_at = 5.0, settled_at = 6.0 WHERE dedupe_id = 'old'",
+        "UPDATE outbox SET made_at = 5.0 WHERE dedupe_id = 'owed'",
+        "UPDATE outbox SET settled_at = settled_at - 90000 WHERE dedupe_id = 'recent'",
+    )
+    document = optimize(run_cli, db)
+    assert (document["obligations_blanked"], document["obligations_forgotten"]) == (2, 1)
+    assert rows(db, "SELECT dedupe_id, payload IS NULL FROM outbox ORDER BY id") == [("recent", 1), ("owed", 0)]
+    assert value(db, "SELECT forgotten_to FROM outbox_horizon") == 5.0
 
 
 def test_the_search_index_is_merged_and_finds_the_same(run_cli: RunCli, db: Path) -> None:

@@ -32,6 +32,8 @@ CHANGING = {
 # These open native stores only, through the library.
 NATIVE = {
     "sessions compact": ["one", "--window", "8192"],
+    "outbox retry": ["1"],
+    "outbox drop": ["1", "--reason", "test", "--yes"],
 }
 # These look beside the file, or into a backup, and have tests of their own for what they are given.
 BESIDE = {

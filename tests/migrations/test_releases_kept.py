@@ -79,7 +79,7 @@ def test_a_store_without_compactions_is_read_as_it_is_and_brought_up_beside_thos
         assert store.sessions.get("talk-2").cwd == "/work"
         assert store.messages.context("talk-2") == view
         with store.core.reader() as reader:
-            assert sorted(applied(reader)) == [1, 2]
+            assert sorted(applied(reader)) == [step.number for step in known_migrations()]
 
 
 @pytest.mark.parametrize("name", [name for name in KEPT if not name.startswith(("0.2.", "0.3.")) and "filled" in name])
@@ -95,3 +95,36 @@ def test_generations_of_every_state_are_there(name: str, tmp_path: Path) -> None
             ("declared", 131_072), ("learned", 8000), ("served", 8192), ("trained", 32_768),
         ]
         assert reader.rows("SELECT factor, samples FROM token_factors") == [(1.25, 9)]
+
+
+OWING = [name for name in KEPT if not name.startswith(("0.2.", "0.3.", "0.4.")) and "filled" in name]
+
+
+@pytest.mark.parametrize("name", OWING)
+def test_obligations_of_every_state_are_there(name: str, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    with open_store(path=path, read_only=True) as store, store.core.reader() as reader:
+        assert reader.rows("SELECT dedupe_id, state, attempts, refunds, fence FROM outbox ORDER BY id") == [
+            ("owed 0", "accepted", 0, 0, 1), ("owed 1", "refused", 0, 0, 1), ("owed 2", "failed", 1, 0, 1),
+            ("owed 3", "unknown", 0, 0, 1), ("owed 4", "suppressed", 0, 0, 1), ("owed 5", "dropped", 0, 1, 1),
+            ("owed 6", "pending", 1, 0, 1), ("claimed", "claimed", 0, 0, 1),
+        ]
+        assert reader.rows("SELECT forgotten_to FROM outbox_horizon") == [(7.0,)]
+    with open_store(path=path) as store:
+        found = [claim.primary for claim in store.outbox.claim(["telegram"], limit=9)]
+        assert [(one.dedupe_id, one.payload) for one in found] == [("owed 6", {"n": 6})]
+
+
+@pytest.mark.parametrize("name", [name for name in KEPT if name.startswith("0.4.") and "filled" in name])
+def test_a_store_from_before_the_outbox_owes_beside_processes_that_do_not_know_it(name: str, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    with open_store(path=path, read_only=True) as store, store.core.reader() as reader:
+        assert sorted(applied(reader)) == [1, 2]
+    with open_write(path) as older, open_store(path=path) as store:
+        with older.transaction() as tx:
+            tx.execute("UPDATE sessions SET cwd = '/work' WHERE id = 'talk-2'")
+        store.outbox.append(dedupe_id="a", kind="stop", transport="t", payload=1, policy="at_most_once")
+        with older.transaction() as tx:
+            tx.execute("UPDATE sessions SET cwd = '/home' WHERE id = 'talk-2'")
+        (claim,) = store.outbox.claim(["t"])
+        assert claim.primary.dedupe_id == "a" and store.sessions.get("talk-2").cwd == "/home"

@@ -45,6 +45,7 @@ def fill(store: Store) -> None:
     stream.append("half an answer")
     stream.flush()
     compact(store)
+    owe(store)
 
 
 def compact(store: Store) -> None:
@@ -75,6 +76,31 @@ def _known_of_a_model(tx: Transaction) -> None:
         "INSERT INTO token_factors (model, endpoint, tokenizer, factor, samples, updated_at)"
         " VALUES ('model-a', 'http://localhost:8080', 'estimate', 1.25, 9, ?)", (BEGAN,),
     )
+
+
+def owe(store: Store) -> None:
+    """An obligation in each state, and a horizon."""
+    from hermes_state.outbox import Accepted, Failed, NotAdmitted, Refused, Suppressed
+    from hermes_state.outbox.verdicts import Lost
+
+    box = store.outbox
+    for number, verdict in enumerate(
+        (
+            Accepted(), Refused(why="gone"), Failed(why="no", for_good=True), Lost(why="reset"),
+            Suppressed(why="old"), NotAdmitted(why="busy"), Failed(why="no"),
+        )
+    ):
+        box.append(
+            dedupe_id=f"owed {number}", kind="final", transport="telegram", payload={"n": number},
+            policy="at_most_once", lane="talk",
+        )
+        (claim,) = box.claim(["telegram"])
+        box.settle(claim, verdict)
+        if number == 5:
+            box.drop("owed 5", reason="a person")
+    box.append(dedupe_id="claimed", kind="stop", transport="gateway", payload=1, policy="at_least_once")
+    box.claim(["gateway"])
+    store.core.write(lambda tx: tx.execute("INSERT INTO outbox_horizon (one, forgotten_to) VALUES (1, 7.0)"))
 
 
 def make(folder: Path) -> list[Path]:

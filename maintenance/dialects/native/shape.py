@@ -35,6 +35,8 @@ KNOWN_TABLES = frozenset(
         "messages",
         "migrations",
         "model_windows",
+        "outbox",
+        "outbox_horizon",
         "session_totals",
         "session_usage",
         "sessions",

@@ -1,9 +1,9 @@
 """`merge_wal`: the rows that only captures hold, brought into the live store.
 
 Invariant: nothing is written unless every capture was verified, their order is proven, and no process works on deleted
-files of the store; what is written is one transaction for each capture, oldest first; afterwards the store is proven to
-take writes. Merging again changes nothing, since every row is found by what it says. Each merged capture gets a note
-beside its manifest; the capture itself stays.
+files of the store; what is written is one transaction for each capture, oldest first, and another for what a native one
+owes; afterwards the store is proven to take writes. Merging again changes nothing, since every row is found by what it
+says. Each merged capture gets a note beside its manifest; the capture itself stays.
 
 Not for: damaged stores (`sessions recover`), nor captures without the store that their WAL belongs to.
 """
@@ -28,7 +28,7 @@ from maintenance.dialects.native.shape import native_identity
 from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.gate import online, preflight
 from maintenance.ledger import deleted_at
-from maintenance.recovery.captures import foreign, native
+from maintenance.recovery.captures import foreign, native, owing
 from maintenance.recovery.captures.facts import only_in
 from maintenance.recovery.captures.manifest import Capture, captures_beside, verify
 from maintenance.recovery.captures.order import in_order, require_order
@@ -130,8 +130,9 @@ def _native(ctx: Context, view: View, dry_run: bool) -> CaptureRows:
     with open_store(path=ctx.db, clock=ctx.clock) as store:
         native.require_same_store(store.core, view, ctx.clock)
         merged = native.merge(store.core, view, ctx.clock, write=not dry_run)
+        owed = owing.merge_owed(store.core, view, at=ctx.clock.now(), write=not dry_run)
     left, facts = _stays(ctx, view, ours=True)
-    rows = {"sessions": merged.sessions_new, "messages": merged.messages_new}
+    rows = {"sessions": merged.sessions_new, "messages": merged.messages_new, "outbox": owed}
     return CaptureRows(
         folder=view.capture.folder, rows={name: count for name, count in rows.items() if count},
         refused=(*(problem.reason for problem in merged.problems), *map(str, left)),

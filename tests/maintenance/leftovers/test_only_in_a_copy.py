@@ -13,6 +13,7 @@ from hermes_state.store import open_store
 from maintenance.leftovers import inventory, prune
 from maintenance.recovery.captures.merge import merge_wal
 from tests.maintenance.leftovers.test_inventory import beside, first_session, one_of, put
+from tests.maintenance.owing import owing_store
 from tests.maintenance.recovery.captures.making import foreign_capture, write_manifest
 from tests.support.children import Children
 from tests.support.cli import RunCli
@@ -110,3 +111,23 @@ def test_tables_of_a_capture_that_are_not_merged_are_listed_and_keep_it(
     change(db, "INSERT INTO keyless VALUES ('same'), ('other')", "CREATE TABLE gone (k INTEGER PRIMARY KEY, v TEXT)",
            "INSERT INTO gone VALUES (1, 'a')")
     assert one_of(inventory(db, deep=True), capture).safe
+
+
+def test_a_copy_that_owes_what_the_store_does_not_know_stays(tmp_path: Path) -> None:
+    db = owing_store(tmp_path, "owed")
+    copy = put(beside(db, ".malformed-backup-20260913_101500"), db)
+    assert one_of(inventory(db, deep=True), copy).safe
+    with open_write(copy, deadline_seconds=5.0) as other, other.transaction() as tx:
+        tx.execute(
+            "INSERT INTO outbox (dedupe_id, kind, transport, policy, payload_bytes, payload_check, schedule, made_at,"
+            " due_at) SELECT 'later', kind, transport, policy, payload_bytes, payload_check, schedule, made_at, due_at"
+            " FROM outbox"
+        )
+        tx.execute("UPDATE outbox SET state = 'accepted', settled_at = 5.0 WHERE dedupe_id = 'owed'")
+    found = one_of(inventory(db, deep=True), copy)
+    assert (found.safe, found.why) == (False, "The store lacks 2 rows of it.")
+    with open_store(path=db) as store:
+        store.core.write(lambda tx: tx.execute("INSERT INTO outbox_horizon (one, forgotten_to) VALUES (1, 9e9)"))
+        store.outbox.drop("owed", reason="a person")
+    # What both have settled, and an id that the store has forgotten, are nothing that it lacks.
+    assert one_of(inventory(db, deep=True), copy).safe

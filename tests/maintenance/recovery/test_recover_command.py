@@ -165,6 +165,8 @@ def test_after_a_recovery_the_doctor_names_the_command_that_puts_its_result_in_p
     assert run_cli(*shlex.split(restore)[1:], "--yes").exit_code == 0
     assert run_cli("doctor", "--db", db).exit_code == 0
     back = everything(db)
-    assert {key: row for key, row in back.items() if key[0] != "store"} == {
-        key: row for key, row in rows.items() if key[0] != "store"
+    # Nothing was read of the store that went away, so ids of obligations made until then are too old.
+    made = ("store", "outbox_horizon")
+    assert {key: row for key, row in back.items() if key[0] not in made} == {
+        key: row for key, row in rows.items() if key[0] not in made
     }

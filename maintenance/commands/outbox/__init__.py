@@ -1,0 +1,1 @@
+"""The verbs of the outbox; the work is in `hermes_state.outbox`."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.native import owed
 from maintenance.dialects.native.guards import judge, owner_of
 from maintenance.doctor.findings import Finding, Severity, command
@@ -141,14 +142,14 @@ def _content(store: Reader, *, deep: bool) -> Iterator[Finding]:
             "outbox_altered", Severity.WARNING,
             f"{plural(len(altered), 'obligation says', 'obligations say')} something else than what was recorded "
             f"({_some(altered)}): another program or damage changed it, and it would be sent so.",
-            {"obligations": altered[:NAMED]}, command("outbox show", store.path, _word(altered[0])),
+            {"obligations": altered[:NAMED]}, command("outbox show", store.path, shell_word(altered[0])),
         )
     if unread:
         yield _told(
             "outbox_unreadable", Severity.WARNING,
             f"Texts of {plural(len(unread), 'obligation')} cannot be read ({_some(unread)}); a sender that comes to "
             "one of them fails.",
-            {"obligations": unread[:NAMED]}, f"hermes-state sessions recover --source {_word(str(store.path))}",
+            {"obligations": unread[:NAMED]}, f"hermes-state sessions recover --source {shell_word(str(store.path))}",
         )
 
 
@@ -179,12 +180,6 @@ def _is_schedule(text: Any) -> bool:
     except (InvalidInput, TypeError, ValueError, KeyError, AttributeError):
         return False
     return True
-
-
-def _word(text: str) -> str:
-    from hermes_state.shell_words import shell_word
-
-    return shell_word(text)
 
 
 def _some(ids: list[str]) -> str:

@@ -3,8 +3,9 @@
 Invariant: no call blocks the event loop. Work runs in the store's own small pool of threads; what waits for others
 (`changes.wait`, `changes.follow`, `leases.acquire`, `outbox.deliver`) has a thread of its own, so that any number of
 waits leaves the pool to the work that would end them. A cancelled await stops waiting: a wait ends, a write that has
-begun is finished or rolled back by its thread. What a method gives that has methods of its own (a stream, a lease) is
-awaited likewise. Writes of one task keep their order, because each is awaited before the next begins.
+begun is finished or rolled back by its thread; `outbox.deliver` waits until what it claimed is settled. What a method
+gives that has methods of its own (a stream, a lease) is awaited likewise. Writes of one task keep their order, because
+each is awaited before the next begins.
 
 Not for: `Store.close` on the loop, which waits for running work: await `aio.close()`. An asynchronous engine was
 rejected: SQLite's calls block, and one writer has nothing to overlap.
@@ -21,7 +22,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hermes_state.outbox.outbox import TERM_SECONDS
+from hermes_state.outbox.outbox import STOPPED, TERM_SECONDS
+from hermes_state.outbox.verdicts import NotAdmitted
 
 if TYPE_CHECKING:
     from hermes_state.changes import Batch, Position
@@ -193,35 +195,94 @@ class AsyncOutbox(AsyncGroup):
         """As `Outbox.deliver`. It claims and settles in a thread of its own, where a plain handler runs too; one that
         gives an awaitable is awaited in this loop, while the others of it go on.
 
-        When the await is cancelled, a handler in this loop is cancelled with it, so that its claim is settled as lost;
-        a plain one ends and is settled by its thread. Nothing more is claimed.
+        When the await is cancelled, nothing more is claimed, and a handler in this loop is cancelled with it. What it
+        then says is believed: a verdict that it returns, or `NotSent`; only one that ends as cancelled has lost its
+        claim. A plain handler ends by itself. The await returns once the handler has ended and its claim is settled,
+        so await it before the store is closed; a failure to settle is the cause of its `CancelledError`.
         """
-        outbox, loop, stopped = self._aio._store.outbox, asyncio.get_running_loop(), threading.Event()
-        sending: list[concurrent.futures.Future[Any]] = []
-
-        async def awaited(waiting: Awaitable[Any]) -> Any:
-            return await waiting
-
-        def send(claim: Claim) -> Any:
-            said = handler(claim)
-            if not inspect.isawaitable(said):
-                return said
-            sending[:] = [asyncio.run_coroutine_threadsafe(awaited(said), loop)]
-            if stopped.is_set():  # cancelled before this was there to be cancelled with it
-                sending[0].cancel()
-            return sending[0].result()
+        outbox, stopped = self._aio._store.outbox, threading.Event()
+        handling = _Handling(handler, asyncio.get_running_loop(), stopped)
 
         def work() -> list[tuple[Claim, Verdict]]:
             return outbox.deliver_until(
-                send, transports, kinds=kinds, limit=limit, term_seconds=term_seconds, stopped=stopped.is_set
+                handling.send, transports, kinds=kinds, limit=limit, term_seconds=term_seconds, stopped=stopped.is_set
             )
 
+        settled = _in_thread(work)
         try:
-            return await self._aio.alone(work)
-        finally:
+            return await asyncio.shield(settled)
+        except asyncio.CancelledError as cancelled:
             stopped.set()
-            for future in sending:
-                future.cancel()
+            handling.cancel()
+            while not settled.done():
+                try:
+                    await asyncio.wait([settled])
+                except asyncio.CancelledError:  # asked again: the handler is, and its claim is still to be settled
+                    handling.cancel()
+            failure = settled.exception()
+            if failure is not None and not isinstance(failure, asyncio.CancelledError):
+                raise cancelled from failure
+            raise
+
+
+class _Handling:
+    """The handler of one delivery: called in the thread that claims; what it gives to be awaited runs in the loop.
+
+    The thread goes on only when the handler has really ended, also after a cancellation that it answers slowly.
+    """
+
+    def __init__(
+        self, handler: Callable[[Claim], Any], loop: asyncio.AbstractEventLoop, stopped: threading.Event
+    ) -> None:
+        self._handler, self._loop, self._stopped = handler, loop, stopped
+        self._task: asyncio.Task[Any] | None = None
+
+    def send(self, claim: Claim) -> Any:
+        """For the thread: what the handler says, once it has ended."""
+        said = self._handler(claim)
+        if not inspect.isawaitable(said):
+            return said
+        ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        try:
+            self._loop.call_soon_threadsafe(self._begin, said, ended)
+        except RuntimeError:  # the loop is closed
+            if inspect.iscoroutine(said):
+                said.close()
+            raise
+        return ended.result()
+
+    def cancel(self) -> None:
+        """For the loop: cancel what runs in it, if anything does."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self, said: Awaitable[Any], ended: concurrent.futures.Future[Any]) -> None:
+        self._task = self._loop.create_task(_awaited_as_task(said))
+        self._task.add_done_callback(lambda task: self._end(task, said, ended))
+        if self._stopped.is_set():  # cancelled before this was there to be cancelled with it
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[Any], said: Awaitable[Any], ended: concurrent.futures.Future[Any]) -> None:
+        self._task = None
+        begun = not inspect.iscoroutine(said) or inspect.getcoroutinestate(said) != inspect.CORO_CREATED
+        if not begun and inspect.iscoroutine(said):
+            said.close()
+        if task.cancelled() and not begun and _is_asynchronous(self._handler):  # not a line of it has run
+            ended.set_result(NotAdmitted(why=STOPPED, retry_after=0))
+        elif task.cancelled():
+            ended.set_exception(asyncio.CancelledError("its delivery was cancelled while it was being sent"))
+        elif (error := task.exception()) is not None:
+            ended.set_exception(error)
+        else:
+            ended.set_result(task.result())
+
+
+def _is_asynchronous(handler: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+async def _awaited_as_task(waiting: Awaitable[Any]) -> Any:
+    return await waiting
 
 
 class AsyncObject:
@@ -256,6 +317,11 @@ def _awaited(aio: AsyncStore, method: Callable[..., Any]) -> Callable[..., Any]:
 
 async def _in_own_thread(work: Callable[[], Result]) -> Result:
     """Run `work` in a thread of its own, which nobody waits for when the await is cancelled."""
+    return await _in_thread(work)
+
+
+def _in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
+    """Begin `work` in a thread of its own. The future is no task, so the end of a loop does not cancel it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
 
@@ -274,4 +340,4 @@ async def _in_own_thread(work: Callable[[], Result]) -> Result:
             loop.call_soon_threadsafe(deliver, *outcome)
 
     threading.Thread(target=run, name="hermes-state-wait", daemon=True).start()
-    return await future
+    return future

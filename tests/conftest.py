@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,14 @@ from hermes_state.clock import CLOCK_FILE_VARIABLE, FakeClock
 from tests.support import stores
 from tests.support.children import PROJECT, SUPPORT, Children
 from tests.support.cli import RunCli
+from tests.support.warm import WARM
 
 sys.path.insert(0, str(SUPPORT / "audit"))
 import live_store_audit
+
+# Without compiled files pytest rewrites every test module in every worker, and every child compiles the program anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # One run equals the next, on slow machines too.
 settings.register_profile("hermes-state", deadline=None, derandomize=True)
@@ -36,7 +43,20 @@ def _audit_report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def live_store_audit_hook(_audit_report: Path) -> Iterator[object]:
+def _nobody_at_former_homes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End what the process of the tests was at the test's home: each look at all descriptors would find them for ever.
+
+    It is asked for first, so it ends last: after the stores that a test's fixtures opened.
+    """
+    yield
+    folder = request.node.funcargs.get("tmp_path")
+    presence = sys.modules.get("hermes_state.owners.presence")
+    if folder is not None and presence is not None:
+        presence.end_below(folder)
+
+
+@pytest.fixture(autouse=True)
+def live_store_audit_hook(_nobody_at_former_homes: None, _audit_report: Path) -> Iterator[object]:
     """Fail any test in which Python code opens a store's files while APSW has that store open in the same process."""
     live_store_audit.breaches.clear()
     live_store_audit.protected.clear()
@@ -45,6 +65,11 @@ def live_store_audit_hook(_audit_report: Path) -> Iterator[object]:
     in_children = _audit_report.read_bytes()[before:].decode(errors="replace").splitlines()
     seen = list(dict.fromkeys([*live_store_audit.breaches, *in_children]))
     assert not seen, "a live store was opened by other means than APSW:\n" + "\n".join(seen)
+
+
+def pytest_sessionfinish() -> None:
+    """End the process that forks runs of the program."""
+    WARM.close()
 
 
 @pytest.fixture
@@ -59,15 +84,21 @@ def fixture_versions() -> tuple[str, ...]:
     return stores.versions()
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collector from going through thousands of collected tests again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 # Files that take longest: whoever shares the work begins with them, so that no process is left with one at the end.
 LONGEST = (
-    "faults/test_fault_rounds.py", "hermes_state/test_leases_machine.py", "campaigns/test_accidents.py",
-    "processes/test_recover_killed.py", "test_cli_contract.py", "faults/test_fault_harness.py",
-    "reports/test_reports_damage.py", "maintenance/test_standard_streams.py", "maintenance/test_command_import.py",
-    "maintenance/scrub/test_scrub.py", "processes/test_repair_killed.py", "reports/test_reports_shared_homes.py",
-    "hermes_state/conversation/test_states.py", "maintenance/recovery/test_recover_command.py",
-    "maintenance/test_doctor_beside_writer.py", "maintenance/replicate/test_replicate.py",
-    "reports/test_reports_size.py", "reports/test_reports_selection.py", "maintenance/test_import_properties.py",
+    "faults/test_fault_rounds.py", "campaigns/test_accidents.py", "hermes_state/test_leases_machine.py",
+    "processes/test_recover_killed.py", "maintenance/repair/test_repair_steps.py", "test_benchmarks_run.py",
+    "maintenance/test_doctor_beside_writer.py", "test_cli_contract.py", "maintenance/test_import_properties.py",
+    "maintenance/recovery/test_carve_damage.py", "processes/test_repair_killed.py", "processes/test_restore_killed.py",
+    "maintenance/recovery/test_recover_cases.py", "campaigns/test_append_kills.py", "maintenance/test_doctor_cases.py",
+    "processes/test_replacement_killed.py", "maintenance/replacement/test_replace.py",
+    "maintenance/test_standard_streams.py", "reports/test_reports_shared_homes.py", "faults/test_fault_harness.py",
 )
 
 

@@ -6,6 +6,7 @@ Each test collects every breach, so that one run shows them all.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,15 +58,18 @@ def name_of(path: Path) -> str:
     return path.relative_to(PROJECT).as_posix()
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
+@functools.cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
     """Every imported module with its line, imports inside functions included; `from a import b` gives a and a.b."""
+    found: list[tuple[str, int]] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            yield module, node.lineno
-            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+            found.append((module, node.lineno))
+            found += ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+    return tuple(found)
 
 
 OURS = sources(*ORDER)

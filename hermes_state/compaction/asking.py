@@ -79,8 +79,9 @@ def run_steps(steps: Steps[Result]) -> Result:
             answer = _answer(steps.send(answer))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    finally:
-        steps.close()  # an interrupt while waiting: the pass settles its row before the interrupt goes on
+    except BaseException as error:
+        _stop(steps, error)  # an interrupt while waiting: the pass settles its row before the interrupt goes on
+        raise
 
 
 async def run_steps_async(steps: Steps[Result], threads: Threads) -> Result:
@@ -94,20 +95,38 @@ async def run_steps_async(steps: Steps[Result], threads: Threads) -> Result:
             except StopIteration as end:
                 return _End(end.value)
 
-    def close() -> None:
+    def stop() -> None:
         with turn:
-            steps.close()
+            _stop(steps, ended_by)
 
     answer: object = None
+    ended_by: BaseException | None = None
     try:
         while True:
             asked = await threads.run(functools.partial(step, answer))
             if isinstance(asked, _End):
                 return asked.value  # type: ignore[no-any-return]
             answer = await _answer_async(asked, threads)
+    except BaseException as error:
+        ended_by = error
+        raise
     finally:
         # After a cancelled await a step may be at work still: it ends first, then the pass settles its row.
-        await asyncio.shield(threads.alone(close))
+        await asyncio.shield(threads.alone(stop))
+
+
+def _stop(steps: Steps[Any], error: BaseException | None) -> None:
+    """End a pass that waits, by what ended its wait, so that its row says what that was. One that is over stays so."""
+    try:
+        if error is not None:
+            steps.throw(error)
+    except StopIteration:
+        pass  # it made an outcome of it, which nobody waits for any more
+    except BaseException as again:
+        if again is not error:
+            raise
+    finally:
+        steps.close()
 
 
 @dataclass(frozen=True)
@@ -146,11 +165,18 @@ def _answer(ask: Ask) -> object:
 
 
 async def _answer_async(ask: Ask, threads: Threads) -> object:
+    def plain() -> object:
+        # What it raises is an answer, also where it would stop a loop: `exit()` in a thread ends nothing.
+        try:
+            return ask.summarizer(ask.request)
+        except BaseException as error:
+            return error
+
     async def work() -> object:
         if _is_async(ask.summarizer):
             given: object = ask.summarizer(ask.request)
         else:
-            given = await threads.alone(lambda: ask.summarizer(ask.request))
+            given = await threads.alone(plain)
         return await given if inspect.isawaitable(given) else given
 
     asked = asyncio.ensure_future(work())

@@ -57,18 +57,26 @@ class Clip:
 
     @classmethod
     def from_json(cls, text: str) -> Clip:
-        """The clip that `to_json` wrote; `InvalidInput` for anything else."""
+        """The clip that `to_json` wrote; `InvalidInput` for anything else that a caller gives."""
+        found = cls.read(text)
+        if found is None:
+            raise InvalidInput(f"This is no clip of a message: {text[:80]!r}.", argument="text")
+        return found
+
+    @classmethod
+    def read(cls, text: str) -> Clip | None:
+        """The clip that stands in a row; None when the row is damaged, which is nobody's input."""
         try:
             items = json.loads(text)
             bodies = tuple(
                 BodyClip(path=_path(path), kind=kind, head=head, tail=tail) for path, kind, head, tail in items
             )
-        except (ValueError, TypeError, RecursionError) as problem:
-            raise _not_a_clip(text) from problem
+        except (ValueError, TypeError, RecursionError):
+            return None
         for body in bodies:
             numbers = all(type(number) is int and number >= 0 for number in (body.head, body.tail))
             if body.kind not in KINDS or not numbers or not body.path:
-                raise _not_a_clip(text)
+                return None
         return cls(bodies=bodies)
 
 
@@ -138,8 +146,12 @@ def shortened(value: Any, body: BodyClip, place: str) -> Any:
 def head_and_tail(text: str, head: int, tail: int, place: str, size: str) -> str:
     """The first and the last characters of a text, and between them how much is missing; the text when that is longer.
 
-    `size`: what is told of the size of all of it, from before encoded data in it became marks.
+    `size`: what is told of the size of all of it, from before encoded data in it became marks. A beginning without an
+    end has a shorter mark, so that it costs hardly more than a mark alone.
     """
+    if head and not tail:
+        after = f" [... {len(text) - head:,} characters left out; recover({place}) returns all]"
+        return text if head + len(after) >= len(text) else text[:head] + after
     between = f"\n[... {len(text) - head - tail:,} characters left out of {size}; recover({place}) returns all ...]\n"
     if head + tail + len(between) >= len(text):
         return text
@@ -173,7 +185,3 @@ def _path(value: Any) -> tuple[str | int, ...]:
     if not isinstance(value, list) or any(type(key) not in (str, int) for key in value):
         raise TypeError("a path is a list of keys and indexes")
     return tuple(value)
-
-
-def _not_a_clip(text: str) -> InvalidInput:
-    return InvalidInput(f"This is no clip of a message: {text[:80]!r}.", argument="text")

@@ -30,16 +30,18 @@ from hermes_state.compaction.generations import (
     settle_stale,
     verify,
 )
-from hermes_state.compaction.looking import Asked, NoRoom, Options, look, valid
+from hermes_state.compaction.looking import NoRoom, look
+from hermes_state.compaction.options import Options, asked_for
 from hermes_state.compaction.outcomes import Outcome
 from hermes_state.compaction.passes import steps
+from hermes_state.compaction.preparing import prepared
 from hermes_state.compaction.reports import not_made, prefix_does_not_fit, would_be_made
 from hermes_state.compaction.tokens import TokenCounter, as_counter
 from hermes_state.compaction.tokens.factors import Factors, Lesson, valid_counted
 from hermes_state.compaction.windows.records import Refusal, Window
 from hermes_state.compaction.windows.refusals import refusal_of
 from hermes_state.compaction.windows.store import Windows
-from hermes_state.conversation.session_rows import session_no
+from hermes_state.conversation.session_rows import session_no, valid_number
 from hermes_state.errors import LockTimeout
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class Compaction:
         Options: `window`, `model`, `endpoint`, `policy`, `fixed_tokens`, `reply_reserve`, `counter`, `trigger`. Raises
         `PrefixTooLarge`, `NotFound` (no window is known), `SessionNotFound`, `SessionDeleted`, `InvalidInput`.
         """
-        seen = look(self._core, valid(Asked(session_id=session_id, **options)))
+        seen = look(self._core, asked_for(session_id, options))
         if isinstance(seen, NoRoom):
             raise seen.error
         return seen.plan
@@ -121,10 +123,10 @@ class Compaction:
 
         State "compacted" means that a pass would be made; `tokens_after` is then what it leaves at most.
         """
-        seen = look(self._core, valid(Asked(session_id=session_id, **options)))
+        seen = look(self._core, asked_for(session_id, options))
         if isinstance(seen, NoRoom):
             return prefix_does_not_fit(seen)
-        return would_be_made(seen) if seen.verdict.go else not_made(seen)
+        return would_be_made(prepared(seen).seen) if seen.verdict.go else not_made(seen)
 
     def compact(self, session_id: str, **options: Unpack[Options]) -> Outcome:
         """Make one pass when it is due and worth it, and say what became of it.
@@ -135,11 +137,12 @@ class Compaction:
         (seconds for the summariser in all, 300), `limits` (`guards.Limits`).
 
         The summariser runs in a thread of its own and is left behind at the deadline; then, and whenever its answer
-        cannot be used, the built-in extract stands in. An interrupt leaves the view as it was. Errors of storage, locks
-        and another pass at work are outcomes, but with "manual" the first two are raised. Raises `SessionNotFound`,
-        `SessionDeleted`, `NotFound` (no window is known), `InvalidInput`, `Corrupt`.
+        cannot be used, the built-in extract stands in. An interrupt leaves the view as it was, the row says
+        `cancelled`, and the next call works at once. `tokens_after` and `fits` are of the view as it is when the pass
+        is over, with what was said meanwhile. Errors of storage, locks and another pass at work are outcomes, but with "manual" the first two are
+        raised. Raises `SessionNotFound`, `SessionDeleted`, `NotFound` (no window is known), `InvalidInput`, `Corrupt`.
         """
-        return run_steps(steps(self._core, self._watch, valid(Asked(session_id=session_id, **options))))
+        return run_steps(steps(self._core, self._watch, asked_for(session_id, options)))
 
     async def acompact(self, session_id: str, *, threads: Threads, **options: Unpack[Options]) -> Outcome:
         """`compact` for a loop: use `store.aio.compaction.compact`, which calls this.
@@ -147,7 +150,7 @@ class Compaction:
         An asynchronous summariser runs on the loop, any other in a thread of its own. A cancelled await leaves the view
         as it was.
         """
-        asked = valid(Asked(session_id=session_id, **options))
+        asked = asked_for(session_id, options)
         return await run_steps_async(steps(self._core, self._watch, asked), threads)
 
     # --- generations -----------------------------------------------------------------------------------------
@@ -160,8 +163,11 @@ class Compaction:
     def view(self, session_id: str, *, as_of: int | None = None, extras: bool = False) -> LiveView:
         """What a model gets of the session now, or as if it were seen through generation `as_of` (0: all of it).
 
-        Raises `NotFound` (no such generation that is done), `SessionNotFound`, `SessionDeleted`, `Corrupt`.
+        Raises `NotFound` (no such generation that is done), `InvalidInput`, `SessionNotFound`, `SessionDeleted`,
+        `Corrupt`.
         """
+        if as_of is not None:
+            valid_number("as_of", as_of)
         with self._core.reader() as reader, reader.snapshot():
             return live_view(reader, session_no(reader, session_id), as_of=as_of, extras=extras)
 

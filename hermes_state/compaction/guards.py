@@ -6,12 +6,16 @@ on one basis; what failed on the very same messages is not tried on them again; 
 for user messages, then for time, then until something changes.
 
     the view             fits                               does not fit, or the server refused it
-    passes so far        one per `turns_between` messages   `burst` in as many messages, then `ladder`, then given up
+    after work           one per `turns_between` messages   always: `steps_between` answers that each fitted are work
+    without work         the same                           `burst` in as many messages, then `ladder`, then given up
     failures in a row    `ladder`, then given up            the same
     a manual pass        only worth-it and no-inflation     the same
 
 What lets a verdict go again: another window, a rewind or deletion in the session, another summariser (for failures), a
-manual pass.
+manual pass. A pass that its caller cancelled counts for nothing.
+
+A turn may go on for days: what is bounded is not how many passes it takes, but how many without work between them.
+Each pass after work makes up for one without, so at least half of all passes have some.
 
 Not for: reading rows. Counting in memory was rejected: every restart began with a clean record. One success that clears
 the record was rejected: 108 passes in a night each "succeeded".
@@ -35,6 +39,10 @@ FITS_PERCENT = 93
 USELESS = frozenset({"inflation"})
 # Codes of rows whose process ended in the middle: the next one goes on at once, but not for ever.
 DIED = frozenset({"maker_gone"})
+# Codes of rows that their caller ended, by an interrupt or a cancelled await: no failure, however many.
+CANCELLED = frozenset({"cancelled"})
+# The `reason` of a row whose pass was due because of work done since the one before.
+WORK = "work"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +51,10 @@ class Limits:
 
     # user messages between two passes while the view fits
     turns_between: int = 8
-    # passes in `turns_between` user messages before the ladder, where the view does not fit
+    # passes without work between them in `turns_between` user messages before the ladder, where the view does not fit
     burst: int = 4
+    # answers of the model since the last pass, each to a request that fitted, that are work
+    steps_between: int = 2
     # seconds after the first, second, ... failure or pass too many; after the last of them it is given up
     ladder: tuple[float, ...] = (60.0, 300.0, 900.0)
     # passes whose process ended, or that the session overtook, before they count as failures
@@ -74,6 +84,7 @@ class Past:
     fallback: str | None = None
     made: bool = True  # of a superseded row: whether it was done once, before a message that it covers was deleted
     tokens_before: int = 0
+    worked: bool = False  # whether work since the pass before made it due
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +104,7 @@ class Now:
     summarizer: str
     needed: bool  # the plan's word: the view is beyond the trigger
     refused: bool = False  # a server said that the request was too long
+    worked: bool = False  # whether there was work since the last pass
 
     @property
     def fits(self) -> bool:
@@ -153,7 +165,10 @@ def asks_summarizer(now: Now, rows: Sequence[Past], limits: Limits = DEFAULTS) -
     """
     if now.trigger == "manual":
         return GO
-    own = [row for row in rows if row.summarizer == now.summarizer and row.state in ("done", "failed")]
+    own = [
+        row for row in rows
+        if row.summarizer == now.summarizer and row.state in ("done", "failed") and row.error not in CANCELLED | DIED
+    ]
     strikes, newest = 0, 0.0
     for row in reversed(own):
         if not row.fallback:
@@ -182,6 +197,8 @@ def _same_again(now: Now, past: Sequence[Past]) -> Verdict | None:
 def _failures(now: Now, past: Sequence[Past], limits: Limits) -> Verdict | None:
     """Failures since the last pass that was done, less some accidents, each worth a step of the ladder."""
     strikes, accidents, newest = 0, 0, 0.0
+    # Nobody's failure: as if they had not been.
+    past = [row for row in past if row.error not in CANCELLED]
     for row in reversed(past):
         if row.state == "done" or (row.state == "superseded" and row.made):
             break
@@ -193,9 +210,12 @@ def _failures(now: Now, past: Sequence[Past], limits: Limits) -> Verdict | None:
             if accidents <= limits.accidents:
                 continue
         strikes, newest = strikes + 1, max(newest, _ended(row))
-    return _step(
-        now, strikes, newest, limits, why="cooldown", what=f"{strikes} passes in a row have failed",
-    )
+    free = min(accidents, limits.accidents)
+    ended = strikes + free
+    what = "The last pass has failed" if ended == 1 else f"{ended} passes in a row have failed"
+    if free:
+        what += f", {free} of them by no fault of theirs"
+    return _step(now, strikes, newest, limits, why="cooldown", what=what)
 
 
 def _rate(now: Now, past: Sequence[Past], limits: Limits) -> Verdict | None:
@@ -212,17 +232,30 @@ def _rate(now: Now, past: Sequence[Past], limits: Limits) -> Verdict | None:
             f" {due} on.",
         )
     recent = [row for row in made if row.turn > now.turn - limits.turns_between and row.trigger != "manual"]
-    extra = len(recent) - limits.burst + 1
+    if now.worked:
+        return None
+    idle = _idle(recent)
     held = _step(
-        now, extra, max((_ended(row) for row in recent), default=0.0), limits, why="refilled",
-        what=f"The window was full again after each of {len(recent)} passes in {limits.turns_between} user messages",
+        now, idle - limits.burst + 1, max((_ended(row) for row in recent), default=0.0), limits, why="refilled",
+        what=f"The window was full again after each of {idle} passes in {limits.turns_between} user messages, with too"
+        " little work between them",
     )
     if held is None or not held.final:
         return held
     return Verdict(
         go=False, why=held.why, detail=held.detail, final=True,
-        retry_turn=recent[-limits.burst].turn + limits.turns_between,
+        retry_turn=next(
+            row.turn for row in recent if _idle([one for one in recent if one.turn > row.turn]) < limits.burst
+        ) + limits.turns_between,
     )
+
+
+def _idle(rows: Sequence[Past]) -> int:
+    """Passes without work between them, less those that had some; oldest first."""
+    found = 0
+    for row in rows:
+        found = max(found - 1, 0) if row.worked else found + 1
+    return found
 
 
 def _step(now: Now, strikes: int, newest: float, limits: Limits, *, why: str, what: str) -> Verdict | None:

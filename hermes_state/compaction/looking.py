@@ -9,72 +9,36 @@ what, is not known, and a basis that differs between before and after made 96 % 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from hermes_state.compaction.generations import LiveView, live_view, rows
 from hermes_state.compaction.generations.records import Draft, Generation
 from hermes_state.compaction.generations.running import tight
-from hermes_state.compaction.guards import DEFAULTS, REMEMBERED, Limits, Now, Past, Verdict, asks_summarizer, before
-from hermes_state.compaction.outcomes import Settings, Trigger
+from hermes_state.compaction.guards import (
+    FITS_PERCENT,
+    REMEMBERED,
+    WORK,
+    Now,
+    Past,
+    Verdict,
+    asks_summarizer,
+    before,
+)
+from hermes_state.compaction.options import EXTRACTIVE, Asked
+from hermes_state.compaction.outcomes import Settings
 from hermes_state.compaction.planning import Budget, Plan, plan_rows
 from hermes_state.compaction.planning.budget import shares
-from hermes_state.compaction.summary.requests import name_of
 from hermes_state.compaction.tokens import Scaled, TokenCounter, as_counter, request_tokens
 from hermes_state.compaction.tokens.factors import factor_of
-from hermes_state.compaction.windows.records import LARGEST, Window
+from hermes_state.compaction.windows.records import Window
 from hermes_state.compaction.windows.rows import resolve
 from hermes_state.conversation.session_rows import session_no
-from hermes_state.errors import InvalidInput, NotFound, PrefixTooLarge
+from hermes_state.errors import NotFound, PrefixTooLarge
 
 if TYPE_CHECKING:
-    from hermes_state.compaction.summary import Summarizer
     from hermes_state.engine.core import Core
-
-EXTRACTIVE = "extractive"
-
-
-class Options(TypedDict, total=False):
-    """The options of `store.compaction`'s methods; `Asked` has their meanings and defaults."""
-
-    window: int | Window | None
-    model: str
-    endpoint: str
-    policy: str
-    fixed_tokens: int
-    reply_reserve: int | None
-    summarizer: Summarizer | None
-    summarizer_window: int | None
-    counter: TokenCounter | Callable[[str], int] | None
-    trigger: Trigger
-    deadline: float
-    limits: Limits
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a caller asked for."""
-
-    session_id: str
-    # tokens, a window that was resolved elsewhere, or None: what is known of the model at the endpoint
-    window: int | Window | None = None
-    # "": the session's own model
-    model: str = ""
-    endpoint: str = ""
-    policy: str = "default"
-    fixed_tokens: int = 0
-    reply_reserve: int | None = None
-    # None: extractive
-    summarizer: Summarizer | None = None
-    # None: the window of the session's model
-    summarizer_window: int | None = None
-    counter: TokenCounter | Callable[[str], int] | None = None
-    trigger: Trigger = "size"
-    # seconds for all of the summariser's work
-    deadline: float = 300.0
-    limits: Limits = DEFAULTS
-
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
@@ -151,7 +115,7 @@ def look(core: Core, asked: Asked) -> Look | NoRoom:
         tokens_after_at_most=planned.tokens_after_at_most - planned.budget.fixed,
         source_key=source_key(parent_id, draft.cut_at, draft.anchors, view.edit_mark, taken),
         summarizer=settings.summarizer, needed=planned.needed,
-        refused=asked.trigger == "overflow",
+        refused=asked.trigger == "overflow", worked=_worked(view, past, planned, counter, asked),
     )
     remembered = [past_of(one) for one in past]
     asks = asks_summarizer(now, remembered, asked.limits)
@@ -159,7 +123,7 @@ def look(core: Core, asked: Asked) -> Look | NoRoom:
         asked=asked, view=view, window=None if isinstance(window, int) else window, counter=counter, plan=planned,
         settings=settings, now=now, verdict=before(now, remembered, asked.limits), asks=asks,
         draft=replace(
-            draft, reason=_reason(asked, view, tokens), summarizer=settings.summarizer if asks.go else EXTRACTIVE
+            draft, reason=_reason(asked, view, now), summarizer=settings.summarizer if asks.go else EXTRACTIVE
         ),
     )
 
@@ -177,6 +141,7 @@ def past_of(generation: Generation) -> Past:
         fallback=EXTRACTIVE
         if generation.form == EXTRACTIVE and generation.summarizer not in (None, EXTRACTIVE) else None,
         made=error.get("code") == "message_deleted", tokens_before=generation.tokens_before,
+        worked=generation.reason == WORK,
     )
 
 
@@ -190,6 +155,8 @@ def draft_of(view: LiveView, planned: Plan, asked: Asked, counter: TokenCounter)
     cut_at = min(tail, default=view.watermark + 1)
     cut_at = cut_at if lowest is None else max(cut_at, lowest)
     gone = {view.positions[place] for place in planned.summarised}
+    # A result that came late is shown where its call is: what was said before it and stays lies below the cut then.
+    cut_at = max([cut_at, *(at + 1 for at in gone if at is not None)])
     kept = set(view.row_positions) if not planned.summarised else set(view.positions) - gone
     return tight(view, Draft(
         cut_at=cut_at, anchors=sorted(at for at in kept if at is not None and at < cut_at),
@@ -210,52 +177,43 @@ def source_key(parent_id: int | None, cut_at: int, anchors: Sequence[int], edit_
 def _settings(
     asked: Asked, budget: Budget, window: int | Window, counter: TokenCounter, factor: float
 ) -> Settings:
-    asks = asked.summarizer
     return Settings(
         window=budget.window, window_kind="given" if isinstance(window, int) else window.kind, policy=asked.policy,
         counter=counter.name, factor=factor, fixed=budget.fixed, reserve=budget.reserve,
         reserve_asked=asked.reply_reserve, usable=budget.usable, estimated=budget.estimated,
         trigger=budget.trigger, low_water=budget.low_water, summary=budget.summary, tail=budget.tail,
         anchors=budget.anchors, worth=budget.worth, turns_between=asked.limits.turns_between,
-        deadline_seconds=asked.deadline, summarizer=EXTRACTIVE if asks is None else name_of(asks),
+        steps_between=asked.limits.steps_between, burst=asked.limits.burst,
+        deadline_seconds=asked.deadline, summarizer=asked.summarizer_name,
     )
 
 
-def _reason(asked: Asked, view: LiveView, window: int) -> Trigger:
-    """A pass of its own accord after the window became smaller is made for the window's sake."""
+def _worked(view: LiveView, past: Sequence[Generation], planned: Plan, counter: TokenCounter, asked: Asked) -> bool:
+    """Whether what came since the last pass is work that a model did in the window it was given.
+
+    That is so many answers of it, each with what its calls gave, and all but the newest within the window: every one of
+    them was asked for with a request that fitted. What a caller puts on top of a full view is not.
+    """
+    last = next((one for one in reversed(past) if one.state == "done"), None)
+    if last is None:
+        return False
+    answers = [
+        place for place, position in enumerate(view.positions)
+        if position is not None and position > last.watermark and view.messages[place]["role"] == "assistant"
+    ]
+    if len(answers) < max(asked.limits.steps_between, 1):
+        return False
+    newest = request_tokens(view.messages[answers[-1]:], counter)
+    return (planned.tokens_before - planned.budget.fixed - newest) * 100 <= planned.budget.usable * FITS_PERCENT
+
+
+def _reason(asked: Asked, view: LiveView, now: Now) -> str:
+    """Why a pass is made. One of its own accord after the window became smaller is made for the window's sake."""
     last = view.generation
-    return "window" if asked.trigger == "size" and last is not None and last.window > window else asked.trigger
+    if asked.trigger == "size" and last is not None and last.window > now.window:
+        return "window"
+    return WORK if now.worked and not now.fits and asked.trigger in ("size", "overflow") else asked.trigger
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def valid(asked: Asked) -> Asked:
-    """The same, or `InvalidInput` for what has no meaning."""
-    window = asked.window
-    if isinstance(window, bool) or not (window is None or isinstance(window, (int, Window))):
-        raise InvalidInput(f"window is a whole number of tokens or a Window, not {window!r:.80}.", argument="window")
-    if not isinstance(asked.limits, Limits):
-        raise InvalidInput(f"limits is a Limits, not {asked.limits!r:.80}.", argument="limits")
-    if asked.trigger not in ("size", "overflow", "manual", "window"):
-        raise InvalidInput(
-            f"trigger is size, overflow, manual or window, not {asked.trigger!r}.", argument="trigger"
-        )
-    if type(asked.deadline) not in (int, float) or not 0 < asked.deadline < float("inf"):
-        raise InvalidInput(f"deadline is a number of seconds above 0, not {asked.deadline!r}.", argument="deadline")
-    own = asked.summarizer_window
-    if own is not None and (type(own) is not int or not 0 < own <= LARGEST):
-        raise InvalidInput(
-            f"summarizer_window is a number of tokens from 1 to {LARGEST}, or None, not {own!r:.80}.",
-            argument="summarizer_window",
-        )
-    if asked.summarizer is not None and not callable(asked.summarizer):
-        raise InvalidInput(
-            f"summarizer is a function of a SummaryRequest, or None, not {asked.summarizer!r:.80}.",
-            argument="summarizer",
-        )
-    for name, text in (("model", asked.model), ("endpoint", asked.endpoint)):
-        if not isinstance(text, str):
-            raise InvalidInput(f"{name} is a text, not {text!r:.80}.", argument=name)
-    return asked

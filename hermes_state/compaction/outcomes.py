@@ -55,6 +55,8 @@ class Settings:
     anchors: int  # most tokens of required messages before they are clipped
     worth: int  # tokens that a pass must free, else it is not made, or not kept
     turns_between: int  # user messages between two passes while the view fits
+    steps_between: int  # answers of the model since the last pass that are work: then a full view gets its pass always
+    burst: int  # passes without work between them in `turns_between` user messages, where the view does not fit
     deadline_seconds: float  # for all of the summariser's work in one pass
     summarizer: str
 
@@ -82,8 +84,9 @@ class Outcome:
     tokens_reserved: int
     window: int
     counter: str
-    # whether the next request is within window - fixed - reserve
-    fits: bool
+    # whether the next request is within window - fixed - reserve, by the view as it is when this is told; None: by the
+    # estimate, the only count there is, it is not, and the estimate may be too high (`settings.estimated`): try
+    fits: bool | None
     # None when it did not come to one
     plan: Plan | None = None
     settings: Settings | None = None

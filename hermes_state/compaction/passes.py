@@ -14,15 +14,17 @@ was rejected: the next pass does, after the guards had their say.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.compaction.asking import Ask, Lost, Steps
 from hermes_state.compaction.generations import begin, commit, fail, renew
 from hermes_state.compaction.generations.records import Made, Running
 from hermes_state.compaction.guards import after
-from hermes_state.compaction.looking import EXTRACTIVE, Asked, Look, NoRoom, look
+from hermes_state.compaction.looking import Look, NoRoom, look
+from hermes_state.compaction.options import EXTRACTIVE, Asked
 from hermes_state.compaction.outcomes import Outcome
+from hermes_state.compaction.preparing import Prepared, prepared
 from hermes_state.compaction.reports import (
     busy,
     compacted,
@@ -31,14 +33,16 @@ from hermes_state.compaction.reports import (
     overtaken,
     prefix_does_not_fit,
 )
-from hermes_state.compaction.sources import LABEL, labelled, said, source_messages, unlabelled
-from hermes_state.compaction.summary import Checked, Summarizer, SummaryRequest, checked, extractive, requests_for
+from hermes_state.compaction.sources import labelled, said, source_messages, unlabelled
+from hermes_state.compaction.summary import Checked, Summarizer, SummaryRequest, checked, extractive
 from hermes_state.compaction.tokens import request_tokens
-from hermes_state.compaction.tokens.messages import MESSAGE_TOKENS
+from hermes_state.conversation.session_rows import writable_no
 from hermes_state.errors import (
     CompactionInflated,
     CompactionLost,
     CompactionRunning,
+    SessionDeleted,
+    SessionNotFound,
     SessionReplaced,
     StateError,
     ViewMoved,
@@ -46,13 +50,10 @@ from hermes_state.errors import (
 
 if TYPE_CHECKING:
     from hermes_state.compaction.generations import Watch
-    from hermes_state.compaction.planning import Plan
+    from hermes_state.compaction.generations.records import Generation
     from hermes_state.engine.core import Core
 
 TERM_SECONDS = 60.0  # of the running row's lease
-# Tokens: a word for what goes, also where that is next to nothing and a pass is made for its clips.
-SMALLEST_SUMMARY = 16
-SUMMARY_AND_TAIL = 384  # thousandths of U: 0.40 U less 4 %
 LOCK_SECONDS = 2.0  # for which a turn waits for the write lock to begin a pass that nobody asked for by hand
 RENEW_SECONDS = 20.0  # three renewals a term: one may fail, one may be late
 
@@ -71,13 +72,16 @@ class _Summary:
 def steps(core: Core, watch: Watch, asked: Asked) -> Steps[Outcome]:
     """One pass. Yields what a summariser is asked, is sent the answers, and returns the outcome.
 
-    Raises what `looking.look` raises. Errors of storage and locks raise only with `trigger="manual"`.
+    Raises what `looking.look` and `preparing.prepared` raise. Errors of storage and locks raise only
+    with `trigger="manual"`.
     """
     seen = look(core, asked)
     if isinstance(seen, NoRoom):
         return prefix_does_not_fit(seen)
     if not seen.verdict.go:
         return not_made(seen)
+    ready = prepared(seen)
+    seen = ready.seen
     try:
         running = begin(
             core, seen.view, seen.draft, watch=watch, term_seconds=TERM_SECONDS,
@@ -92,21 +96,56 @@ def steps(core: Core, watch: Watch, asked: Asked) -> Steps[Outcome]:
             raise
         return failed(seen, error)
     try:
-        return (yield from _carry_out(core, seen, running))
+        done, notes = yield from _carry_out(core, ready, running)
     except CompactionLost as error:
-        return overtaken(seen, error)
+        return overtaken(seen, error, _again(core, seen))
     except StateError as error:
         _end(core, running, error)
         if asked.trigger == "manual" and not isinstance(error, CompactionInflated):
             raise
-        return failed(seen, error)
+        return failed(seen, error, _again(core, seen))
     except BaseException as error:
         _end(core, running, error)
         raise
+    return _told(core, seen, done, notes)
 
 
-def _carry_out(core: Core, seen: Look, running: Running) -> Steps[Outcome]:
-    summary = yield from _summarised(core, seen, running)
+def _told(core: Core, seen: Look, done: Generation, notes: tuple[str, ...]) -> Outcome:
+    """What became of a pass, by the view as it is now: messages never wait for a pass."""
+    again = _again(core, seen)
+    if isinstance(again, (SessionDeleted, SessionNotFound)):
+        return overtaken(seen, again, again)
+    if done.state == "done":
+        return compacted(seen, done, again, notes)
+    return overtaken(seen, _successor(core, seen) or done, again)
+
+
+def _again(core: Core, seen: Look) -> Look | NoRoom | StateError:
+    """The session as the next call would see it; what is in the way of looking comes back as a value."""
+    asked = replace(
+        seen.asked, window=seen.window or seen.asked.window, counter=seen.counter,
+        trigger="manual" if seen.asked.trigger == "manual" else "size",
+    )
+    try:
+        return look(core, asked)
+    except StateError as error:
+        return error
+
+
+def _successor(core: Core, seen: Look) -> SessionReplaced | None:
+    """Who goes on for a session that was taken over; None when it was not."""
+    try:
+        with core.reader() as reader, reader.snapshot():
+            writable_no(reader, seen.asked.session_id)
+    except SessionReplaced as error:
+        return error
+    return None
+
+
+def _carry_out(core: Core, ready: Prepared, running: Running) -> Steps[tuple[Generation, tuple[str, ...]]]:
+    """The row as it ended, done or superseded, and what is to be told of the summary."""
+    seen = ready.seen
+    summary = yield from _summarised(core, ready, running)
     if isinstance(summary, Lost):
         raise summary.error
     tokens_before = running.generation.tokens_before
@@ -124,29 +163,14 @@ def _carry_out(core: Core, seen: Look, running: Running) -> Steps[Outcome]:
     if seen.asked.summarizer is not None:
         # This machine may have slept while the summariser worked: as long as nobody gave the row up, it is ours still.
         running = renew(core, running)
-    done = commit(core, running, made)
-    if done.state != "done":
-        return overtaken(seen, done)
-    return compacted(seen, done, view_after(seen, running, summary.text), summary.notes)
+    return commit(core, running, made), summary.notes
 
 
-def summary_room(plan: Plan) -> int:
-    """Tokens that the summary message may take: its budget, less where the tail took all of its own.
-
-    Both together have 0.40 U, and a template writes up to 4 % more around messages than is counted (see
-    `guards.FITS_PERCENT`). A tail that an anchor made larger than its budget is not made good by the summary.
-    """
-    if plan.tail_tokens > plan.budget.tail:
-        return plan.summary_budget
-    return min(plan.summary_budget, plan.budget.usable * SUMMARY_AND_TAIL // 1000 - plan.tail_tokens)
-
-
-def _summarised(core: Core, seen: Look, running: Running) -> Steps[_Summary | Lost]:
+def _summarised(core: Core, ready: Prepared, running: Running) -> Steps[_Summary | Lost]:
+    seen, budget = ready.seen, ready.budget
     if not running.source:
         return _Summary(text=None, form="none", summarizer=EXTRACTIVE)
     source, previous = source_messages(core, seen), unlabelled(seen.view.summary)
-    around = MESSAGE_TOKENS + seen.counter.count(LABEL)
-    budget = max(summary_room(seen.plan) - around, SMALLEST_SUMMARY)
     summarizer = seen.asked.summarizer
     if summarizer is None or not seen.asks.go:
         text = extractive(source, budget=budget, counter=seen.counter, previous=previous) or checked(
@@ -156,10 +180,10 @@ def _summarised(core: Core, seen: Look, running: Running) -> Steps[_Summary | Lo
         return _Summary(text=labelled(text), form="extractive", summarizer=EXTRACTIVE, notes=notes)
 
     def judged(answer: object) -> Checked:
-        return checked(answer, source=source, budget=budget, counter=seen.counter, previous=previous)
+        return checked(_plain(answer), source=source, budget=budget, counter=seen.counter, previous=previous)
 
     asked: list[SummaryRequest] = []
-    answer = yield from _answers(core, seen, running, summarizer, budget, judged, asked)
+    answer = yield from _answers(core, ready, running, summarizer, judged, asked)
     if isinstance(answer, Lost):
         return answer
     found = answer if isinstance(answer, Checked) else judged(answer)
@@ -170,30 +194,22 @@ def _summarised(core: Core, seen: Look, running: Running) -> Steps[_Summary | Lo
 
 
 def _answers(
-    core: Core, seen: Look, running: Running, summarizer: Summarizer, budget: int,
+    core: Core, ready: Prepared, running: Running, summarizer: Summarizer,
     judged: Callable[[object], Checked], asked: list[SummaryRequest],
 ) -> Steps[object]:
     """The last answer of the chain; the exception of the first request that failed; `Lost`. `asked` gets the requests.
 
     An answer to a part that is not a model's own is the extract of everything, and ends the chain.
     """
-    clock = core.clock
+    clock, seen = core.clock, ready.seen
     until = clock.monotonic() + seen.asked.deadline
     holds = [running]
 
     def keep() -> None:
         holds[0] = renew(core, holds[0])
 
-    own_window = seen.asked.summarizer_window or seen.settings.window
-    try:
-        requests = requests_for(
-            seen.view.messages, seen.plan.start, seen.plan.end, budget=budget, own_window=own_window,
-            counter=seen.counter, previous=seen.view.summary, fixed_tokens=seen.asked.fixed_tokens,
-        )
-    except StateError as error:
-        return error  # there is no way to ask it, as for one whose window is too small
     answer: object = None
-    for request in requests:
+    for request in ready.requests:
         if answer is not None:
             part = judged(answer)
             if part.form != "model":
@@ -206,6 +222,18 @@ def _answers(
         )
         if isinstance(answer, (Lost, BaseException)):
             return answer
+    return answer
+
+
+def _plain(answer: object) -> object:
+    """An answer without code of its maker's in it: a text of a kind of its own, an error that cannot be written."""
+    if isinstance(answer, str):
+        return str.__str__(answer)
+    if isinstance(answer, BaseException):
+        try:
+            str(answer)
+        except Exception:
+            return RuntimeError(f"{type(answer).__name__}, whose text cannot be read")
     return answer
 
 

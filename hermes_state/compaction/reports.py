@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.compaction.fills import advice_for, fillings
+from hermes_state.compaction.looking import Look
 from hermes_state.compaction.outcomes import Filling, Next, Outcome, State
 from hermes_state.compaction.tokens import request_tokens
+from hermes_state.errors import SessionReplaced, StateError
 
 if TYPE_CHECKING:
     from hermes_state.compaction.generations.records import Generation
-    from hermes_state.compaction.looking import Look, NoRoom
-    from hermes_state.errors import StateError
+    from hermes_state.compaction.looking import NoRoom
 
 
 def not_made(seen: Look) -> Outcome:
@@ -41,15 +42,40 @@ def would_be_made(seen: Look) -> Outcome:
     )
 
 
-def compacted(seen: Look, done: Generation, messages: Sequence[dict[str, Any]], notes: Sequence[str]) -> Outcome:
-    """A generation was made and is the head."""
-    before, after = done.tokens_before, done.tokens_after or 0
-    fits = after - _system(seen) <= seen.settings.usable
-    return _outcome(
-        seen, "compacted", seen.verdict.why if fits else "still_too_large",
-        f"{before} tokens became {after}" + ("." if fits else "; that does not fit yet, one more pass may help."),
-        generation=done.generation, tokens_before=before, tokens_after=after, fits=fits, form=done.form, warnings=notes,
-    )
+def compacted(seen: Look, done: Generation, again: Look | NoRoom | StateError, notes: Sequence[str]) -> Outcome:
+    """A generation was made and is the head. `again`: what the next call would see."""
+    before, made = done.tokens_before, done.tokens_after or 0
+    said = f"{before} tokens became {made}"
+    more: dict[str, Any] = {"generation": done.generation, "tokens_before": before, "form": done.form}
+    if isinstance(again, StateError):
+        return _outcome(
+            seen, "compacted", seen.verdict.why, f"{said}. Whether that fits now is not known: {again.message}",
+            tokens_after=made, fits=False, warnings=(*notes, f"view_unread: {again.message}"), **more,
+        )
+    messages = again.view.messages
+    real = request_tokens(messages, seen.counter)
+    if real > made:
+        said += f", and messages of {real - made} tokens came meanwhile"
+    usable = again.settings.usable
+    filled = again.now.tokens_before if isinstance(again, Look) else real
+    fits = isinstance(again, Look) and filled <= usable
+    more |= {"tokens_after": real, "fits": fits, "warnings": notes}
+    more["next"] = "resend" if seen.now.refused else next_of(messages)
+    if fits:
+        return _outcome(seen, "compacted", seen.verdict.why, f"{said}.", **more)
+    said += f": {filled} of {usable} do not fit yet."
+    if isinstance(again, Look) and again.verdict.go:
+        return _outcome(seen, "compacted", "still_too_large", f"{said} Compact once more.", **more)
+    stuck = not_made(again) if isinstance(again, Look) else prefix_does_not_fit(again)
+    if stuck.retry_after_seconds is None:
+        said += f" No further pass helps: {stuck.detail}"
+    else:
+        said += f" The next pass has to wait: {stuck.detail}"
+    more |= {
+        "fills": stuck.fills, "advice": stuck.advice, "retry_turn": stuck.retry_turn,
+        "retry_after_seconds": stuck.retry_after_seconds,
+    }
+    return _outcome(seen, "compacted", "still_too_large", said, **more)
 
 
 def busy(seen: Look, error: StateError) -> Outcome:
@@ -57,21 +83,36 @@ def busy(seen: Look, error: StateError) -> Outcome:
     return _outcome(seen, "not_compacted", "running", error.message, error=error)
 
 
-def failed(seen: Look, error: StateError) -> Outcome:
+def failed(seen: Look, error: StateError, again: Look | NoRoom | StateError | None = None) -> Outcome:
     """An error of storage or locks, or a result that was of no use; nothing changed."""
-    state: State = "given_up" if error.code == "inflation" and not seen.now.fits else "not_compacted"
-    return _outcome(seen, state, error.code, error.message, error=error)
+    now = _as_it_is(again)
+    state: State = "given_up" if error.code == "inflation" and not now.get("fits", seen.now.fits) else "not_compacted"
+    if state == "given_up":
+        now.pop("next", None)
+    return _outcome(seen, state, error.code, error.message, error=error, **now)
 
 
-def overtaken(seen: Look, by: StateError | Generation) -> Outcome:
+def overtaken(
+    seen: Look, by: StateError | Generation, again: Look | NoRoom | StateError | None = None
+) -> Outcome:
     """The session changed meanwhile; what was made is kept for people and seen by nobody."""
-    if isinstance(by, Exception):
-        return _outcome(seen, "superseded", getattr(by, "because", None) or by.code, by.message, error=by)
+    now = _as_it_is(again)
+    if isinstance(by, StateError):
+        if isinstance(by, SessionReplaced):
+            now["advice"] = (by.hint,)
+        return _outcome(seen, "superseded", getattr(by, "because", None) or by.code, by.message, error=by, **now)
     error = by.error or {}
     return _outcome(
         seen, "superseded", str(error.get("code", "superseded")), str(error.get("message", "The session changed.")),
-        generation=by.generation,
+        generation=by.generation, **now,
     )
+
+
+def _as_it_is(again: Look | NoRoom | StateError | None) -> dict[str, Any]:
+    """Of a pass that left its view to others: whether the view fits as it is now, and what is owed."""
+    if again is None or isinstance(again, StateError):
+        return {}
+    return {"fits": isinstance(again, Look) and again.now.fits, "next": next_of(again.view.messages)}
 
 
 def prefix_does_not_fit(seen: NoRoom) -> Outcome:
@@ -106,7 +147,7 @@ def _outcome(seen: Look, state: State, why: str, detail: str, **more: Any) -> Ou
     settings, view = seen.settings, seen.view
     fits = more.pop("fits", seen.now.fits)
     stuck = state == "given_up"
-    fills: Sequence[Filling] = ()
+    fills: Sequence[Filling] = more.pop("fills", ())
     if stuck:
         fills = fillings(
             view, seen.counter, fixed=settings.fixed - _system(seen), reserve=settings.reserve, usable=settings.usable,
@@ -119,6 +160,8 @@ def _outcome(seen: Look, state: State, why: str, detail: str, **more: Any) -> Ou
         "advice": advice_for(fills, settings.window) if stuck else (),
     }
     if settings.estimated:
+        # By the one count there is it does not; that count may be too high.
+        fits = None if fits else False
         more["warnings"] = (*more.get("warnings", ()), (
             f"prefix_estimated: by the estimate the fixed part takes {settings.fixed} of {settings.window} tokens"
             " and leaves no room; as it may be too high, the smallest view is made. Give a tokenizer as the counter to"

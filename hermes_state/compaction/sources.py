@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.compaction.generations import LiveView, live_view
+from hermes_state.compaction.late import as_result
 
 if TYPE_CHECKING:
     from hermes_state.compaction.looking import Look
@@ -46,7 +47,7 @@ def source_messages(core: Core, seen: Look) -> list[dict[str, Any]]:
     for place in places:
         position = view.positions[place]
         # Deleted since the view was read: the pass will end as superseded.
-        found.append(said(view, place) if position is None or position not in whole else whole[position])
+        found.append(as_result(said(view, place) if position is None or position not in whole else whole[position]))
     return found
 
 

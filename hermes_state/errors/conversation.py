@@ -125,7 +125,10 @@ class CompactionRunning(StateError):
 
 
 class CompactionLost(StateError):
-    """A pass is no longer its maker's: its row has ended or is gone. Facts: `path`, `compaction_id`, `state`."""
+    """A pass is no longer its maker's: its row has ended or is gone.
+
+    Facts: `path`, `compaction_id`, `state`, `because` (the code of what ended it, such as message_deleted).
+    """
 
     code = "compaction_lost"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_state.changes.records import record
 from hermes_state.errors import IdempotencyConflict, InvalidInput, TooOld
-from hermes_state.outbox.inputs import LATEST, MOST_ID, moment, seconds, text, whole
+from hermes_state.outbox.inputs import LATEST, MOST_ID, levels, moment, seconds, text, whole
 from hermes_state.outbox.records import Obligation, read, read_by_dedupe_id
 from hermes_state.outbox.schedules import Schedule, schedule_for
 from hermes_state.outbox.states import Policy
@@ -51,7 +51,8 @@ def append(
 ) -> Recorded:
     """Record what is owed, or find it recorded before. Call it in the transaction that makes it owed.
 
-    `payload` is anything JSON can say, at most 1 MiB; texts have at most 512 characters; `priority` is from -1000 to
+    `payload` is anything JSON can say, at most 1 MiB and 100 levels deep; texts have at most 512 characters;
+    `priority` is from -1000 to
     1000, the higher goes first. `at` is now, `made_at` when its sender made it (default: now; at most a day ahead),
     `due_at` when it may go out (default: now), all epoch seconds UTC. Who records the same obligation again gives the
     `made_at` of the first time: without it an id that was forgotten is new. Raises `InvalidInput`, `TooOld` (made
@@ -107,12 +108,15 @@ def append(
             f" {horizon_seconds:.0f} s.",
             hint="An id must be remembered for longer than its sender retries.", argument="schedule",
         )
+    if batch is not None:
+        _one_policy(tx, batch, transport, chosen)
     tx.execute(
         "INSERT INTO outbox (dedupe_id, kind, transport, target, lane, batch, priority, policy, payload, payload_bytes,"
-        " payload_check, schedule, made_at, due_at, retry_of) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " payload_check, schedule, made_at, due_at, due_within, retry_of)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             dedupe_id, kind, transport, target, lane, batch, priority, str(chosen), content, size, check,
-            plan.to_json(), made, due, retry_of,
+            plan.to_json(), made, due, plan.within() if due_at is None else None, retry_of,
         ),
     )
     number = tx.last_insert_rowid()
@@ -120,6 +124,21 @@ def append(
     found = read(tx, number)
     assert found is not None
     return Recorded(obligation=found, new=True)
+
+
+def _one_policy(tx: Transaction, batch: str, transport: str, policy: Policy) -> None:
+    """Raise `InvalidInput` for a batch of two policies: one verdict, also one that comes late, is for all of it."""
+    other = tx.row(
+        "SELECT policy, dedupe_id FROM outbox INDEXED BY outbox_batch WHERE settled_at IS NULL AND batch = ?"
+        " AND transport = ? LIMIT 1", (batch, transport),
+    )
+    if other is not None and other[0] != policy:
+        raise InvalidInput(
+            f"Batch {batch!r} for {transport} in {tx.path} has obligations that are sent {other[0]}, such as"
+            f" {other[1]!r}; one that is sent {policy} is not of it.",
+            hint="Siblings get one verdict, so they have one policy: give the others a batch of their own.",
+            argument="batch",
+        )
 
 
 def forgotten_to(reader: Reader) -> float:
@@ -162,6 +181,7 @@ def _policy(value: Any) -> Policy:
 
 def _json(payload: Any) -> tuple[str, int]:
     """The payload as stored, and its bytes."""
+    levels("The payload of an obligation", payload)
     try:
         content = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:

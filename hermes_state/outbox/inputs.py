@@ -3,8 +3,10 @@
 Invariant: what passes here can be stored and read back. A text that UTF-8 cannot write, a number that is none, a time
 outside the years that people can read and a single text where a list is meant are refused by the name of the argument.
 
-Not for: payloads and verdicts as JSON (see `append`, `verdicts`). Leaving it to SQLite was rejected: it stores
-infinity, takes True for 1, and its refusal comes after a message may be out.
+Not for: payloads and verdicts as JSON, but for their depth (see `append`, `verdicts`). Leaving it to SQLite was
+rejected: it stores infinity, takes True for 1, and its refusal comes after a message may be out. Leaving the depth of
+JSON to Python's recursion limit was rejected: what one program records, another, whose calls are deeper, could not
+read.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ MOST_CHARACTERS = 512
 MOST_REASON = 4_000
 # The end of the year 9999, where RFC 3339 ends.
 LATEST = 253_402_300_799.0
+# Deepest JSON, as of messages: far below where reading depends on how deep the reader's own calls are.
+MOST_LEVELS = 100
 # Largest id of a row.
 MOST_ID = 2**63 - 1
 
@@ -47,6 +51,20 @@ def text(
             argument=name,
         )
     return value
+
+
+def levels(name: str, value: Any) -> None:
+    """Raise `InvalidInput` for JSON that is more than `MOST_LEVELS` deep."""
+    here, deep = [value], 0
+    while here := [item for item in here if isinstance(item, (dict, list, tuple))]:
+        deep += 1
+        if deep > MOST_LEVELS:
+            raise InvalidInput(
+                f"{name} is JSON that is more than {MOST_LEVELS} levels deep.",
+                hint="Store what is deeper as text within it.", argument=name.split()[1],
+            )
+        inside = (item for one in here for item in (one.values() if isinstance(one, dict) else one))
+        here = list({id(item): item for item in inside}.values())  # each once, also where one holds itself twice
 
 
 def names(name: str, value: Any) -> list[str]:

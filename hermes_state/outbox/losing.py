@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from hermes_state.clock import ClockDomain
 from hermes_state.leases.judging import Judging
 from hermes_state.leases.rows import LeaseRow
-from hermes_state.leases.states import ACQUIRE, Outcome
+from hermes_state.leases.states import ACQUIRE, Outcome, Standing
 from hermes_state.outbox.records import read
 from hermes_state.outbox.settling import lose
+from hermes_state.owners import Verdict
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -71,6 +72,14 @@ class Watch:
             ]
         found += self._silent(reader, who)
         return found[:MOST_LOST]
+
+    def claim_of(self, reader: Reader, number: int) -> tuple[LeaseRow, Standing, Verdict] | None:
+        """The claim of one row, how it stands, and why its owner counts as dead or alive; None: nobody has it."""
+        row = reader.row(f"SELECT {_COLUMNS} FROM outbox WHERE id = ? AND state = 'claimed'", (number,))
+        if row is None:
+            return None
+        claim = _lease_row(row)
+        return claim, *self._judging.judge(claim)
 
     def _dead(self, reader: Reader, who: tuple[str, str, str], now: float, domain: ClockDomain) -> list[str]:
         """Owners on our clock that are provably dead, of those whose turn it is."""

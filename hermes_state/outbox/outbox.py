@@ -12,24 +12,30 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_state.errors import InvalidInput, StaleFence, StateError
-from hermes_state.outbox import claims, listing, losing, people, settling, upkeep
+from hermes_state.outbox import claims, listing, looking, losing, people, settling, upkeep
 from hermes_state.outbox.append import HORIZON_SECONDS, Recorded, append
 from hermes_state.outbox.inputs import LATEST, MOST_ID, MOST_REASON, names, seconds, text, whole
 from hermes_state.outbox.records import Claim, Obligation, read
 from hermes_state.outbox.schedules import Schedule
 from hermes_state.outbox.states import Event, Policy, State
-from hermes_state.outbox.verdicts import VERDICTS, Failed, Lost, NotSent, Verdict, shown, told
+from hermes_state.outbox.verdicts import VERDICTS, Failed, Lost, NotAdmitted, NotSent, Verdict, shown, told
 from hermes_state.owners.presence import presence_of
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
     from hermes_state.engine.core import Core
+    from hermes_state.leases.rows import LeaseRow
     from hermes_state.owners import OwnerIdentity, Presence
 
 # How long a claim lasts unless it is renewed: longer than any one send, short enough for a person to wait.
 TERM_SECONDS = 60.0
 # The longest one: what takes longer says so by renewing.
 LONGEST_TERM_SECONDS = 86_400.0
+# How long `deliver` tries to write a verdict while the store says that trying again may help: half a term, so that the
+# claim is still its own. One try waits for the lock at most so long, and they rest so long in between.
+SETTLE_SECONDS, SETTLE_TRY_SECONDS, SETTLE_PAUSE_SECONDS = 30.0, 10.0, 0.1
+# Why a claim is given back that was made while its delivery was being cancelled.
+STOPPED = "its delivery was cancelled before anything was sent"
 # Most obligations in one call; each is a row that is written.
 MOST_CLAIMED = 1000
 
@@ -91,19 +97,21 @@ class Outbox:
         core, clock = self._core, self._core.clock
         owner = self._owner()
         at, boottime, domain = clock.now(), clock.boottime(), clock.domain()
+        asked = claims.Wanted(at=at, transports=up, kinds=wanted, limit=limit, without=list(without))
         with core.reader() as reader:
             lost = self._watch.lost(reader, own=owner, now=boottime, domain=domain)
-            if not lost and not claims.anything_due(reader, up, at=at):
+            anything, once = claims.due(reader, asked)
+            if not lost and not anything:
                 return []
-            once = bool(lost) or claims.any_at_most_once(reader, up, at=at)
+            once = once or bool(lost)
 
         def work(tx: Transaction) -> list[Claim]:
             losing.settle_lost(tx, lost, at=at)
             incarnation = tx.row("SELECT incarnation FROM store")
             assert incarnation is not None  # a store without its row does not open
             found = claims.claim(
-                tx, transports=up, kinds=wanted, limit=limit, term_seconds=term_seconds, owner=owner,
-                incarnation=str(incarnation[0]), domain=domain, boottime=boottime, at=at, without=without,
+                tx, asked, term_seconds=term_seconds, owner=owner, incarnation=str(incarnation[0]), domain=domain,
+                boottime=boottime,
             )
             if not once and any(one.policy is Policy.AT_MOST_ONCE for claimed in found for one in claimed):
                 raise _Sooner()  # recorded since the look: the commit has to be of the other kind
@@ -150,8 +158,14 @@ class Outbox:
                 f"A verdict is one of {', '.join(kind.__name__ for kind in VERDICTS)}, not {shown(verdict)}.",
                 hint="Nothing returned is no acceptance.", argument="verdict",
             )
+        return self._settle(claimed, verdict)
+
+    def _settle(self, claimed: Claim, verdict: Verdict, *, deadline_seconds: float | None = None) -> dict[int, State]:
         at = self._core.clock.now()
-        return self._core.write(lambda tx: settling.settle(tx, claimed, verdict, at=at), durability="power")
+        return self._core.write(
+            lambda tx: settling.settle(tx, claimed, verdict, at=at), durability="power",
+            deadline_seconds=deadline_seconds,
+        )
 
     def deliver(
         self, handler: Callable[[Claim], Verdict | None], transports: Iterable[str], *,
@@ -168,7 +182,9 @@ class Outbox:
 
         A verdict that cannot be written any more, since the term ran out and somebody else decided, is not lost: it is
         raised as `StaleFence`, whose `facts` have the `claim`, the `verdict`, the `state` in which the row is, and what
-        was `delivered` before. Any other error of writing it carries the verdict as a note.
+        was `delivered` before. An error of the store that may pass (`retryable`, such as `LockTimeout`) is tried again
+        for 30 s; after that, and for any other (`DiskFull`, `IOFailure`), it is raised with the same facts but `state`,
+        so that `settle(error.claim, error.verdict)` can be called once the store can write.
         """
         return self.deliver_until(
             handler, transports, kinds=kinds, limit=limit, term_seconds=term_seconds, stopped=lambda: False
@@ -178,7 +194,8 @@ class Outbox:
         self, handler: Callable[[Claim], Verdict | None], transports: Iterable[str], *,
         kinds: Iterable[str] | None, limit: int, term_seconds: float, stopped: Callable[[], bool],
     ) -> list[tuple[Claim, Verdict]]:
-        """As `deliver`; nothing more is claimed once `stopped()` is true."""
+        """As `deliver`; nothing more is claimed once `stopped()` is true, and what was claimed just then is given back:
+        certainly nothing of it was sent."""
         up, wanted = names("transports", transports), None if kinds is None else names("kinds", kinds)
         whole("limit", limit, 1, MOST_CLAIMED)
         lasting = term(term_seconds)
@@ -187,6 +204,9 @@ class Outbox:
         while len(done) < limit and not stopped():
             claimed = next(iter(self._claim(up, wanted, 1, lasting, given)), None)
             if claimed is None:
+                break
+            if stopped():
+                self._settle_sent(claimed, NotAdmitted(why=STOPPED, retry_after=0), done)
                 break
             given += [one.id for one in claimed]
             verdict = self._sent(handler, claimed)
@@ -202,7 +222,7 @@ class Outbox:
             return Failed(why=told(error) or "nothing was sent")
         except BaseException as error:
             try:
-                self.settle(claimed, Lost(why=f"{type(error).__name__}: {told(error)}"))
+                self._settle_again(claimed, Lost(why=f"{type(error).__name__}: {told(error)}"))
             except StateError as refused:
                 error.add_note(f"That it is lost was not written: {refused} {refused.hint}")
             raise
@@ -210,17 +230,36 @@ class Outbox:
 
     def _settle_sent(self, claimed: Claim, verdict: Verdict, done: list[tuple[Claim, Verdict]]) -> None:
         """Settle what a handler has sent, and let no error take its verdict along."""
+        facts = {"claim": claimed, "verdict": verdict, "delivered": tuple(done)}
         try:
-            self.settle(claimed, verdict)
+            self._settle_again(claimed, verdict)
         except StaleFence as stale:
             raise StaleFence(
                 f"{stale.message} Its handler had said {type(verdict).__name__}.", hint=stale.hint,
-                **{**stale.facts, "claim": claimed, "verdict": verdict, "delivered": tuple(done)},
+                **{**stale.facts, **facts},
             ) from stale
         except StateError as error:
             which = ", ".join(repr(one.dedupe_id) for one in claimed)
             error.add_note(f"Of {which} the handler had said {shown(verdict)}, which was not written.")
+            error.facts.update(facts)
+            for name, value in facts.items():
+                setattr(error, name, value)
             raise
+
+    def _settle_again(self, claimed: Claim, verdict: Verdict) -> None:
+        """Settle, and try again for a while where the store says that it may pass: the handler cannot be asked again.
+        """
+        clock, until = self._core.clock, self._core.clock.monotonic() + SETTLE_SECONDS
+        while True:
+            left = until - clock.monotonic()
+            try:
+                self._settle(claimed, verdict, deadline_seconds=min(left, SETTLE_TRY_SECONDS))
+                return
+            except StateError as error:
+                left = until - clock.monotonic() - SETTLE_PAUSE_SECONDS
+                if not error.retryable or error.facts.get("committed") or left <= 0:
+                    raise
+            clock.sleep(SETTLE_PAUSE_SECONDS)
 
     # --- people ----------------------------------------------------------------------------------------------
 
@@ -231,7 +270,7 @@ class Outbox:
 
     def page(
         self, *, states: Sequence[State] | None = None, kind: str | None = None, transport: str | None = None,
-        limit: int = 50, before: int | None = None,
+        lane: str | None = None, limit: int = 50, before: int | None = None,
     ) -> list[Obligation]:
         """Up to `limit` obligations (1 to 1000), newest first; `before` is the id that the last page ended at.
 
@@ -239,13 +278,27 @@ class Outbox:
         """
         with self._core.reader() as reader:
             return listing.page(
-                reader, states=states, kind=kind, transport=transport, limit=limit, before=before
+                reader, states=states, kind=kind, transport=transport, lane=lane, limit=limit, before=before
             )
 
     def counts(self) -> listing.Counts:
-        """How many of each state, what is overdue, and what is remembered."""
+        """How many of each state, what is overdue or blocked, which senders are gone, and what is remembered."""
+
+        def is_left(number: int) -> bool:
+            return bool(looking.lost(reader, people.find(reader, number), self._watch))
+
         with self._core.reader() as reader:
-            return listing.counts(reader, at=self._core.clock.now())
+            return listing.counts(reader, at=self._core.clock.now(), is_left=is_left)
+
+    def look(self, key: int | str) -> looking.Looked:
+        """One obligation, whether its sender lives, what it waits behind, and what repeats it. Raises as `get`."""
+        with self._core.reader() as reader:
+            return looking.look(reader, people.find(reader, key), self._watch, self._core.clock)
+
+    def look_at(self, obligations: Iterable[Obligation]) -> list[looking.Looked]:
+        """As `look`, for a page of them."""
+        with self._core.reader() as reader:
+            return [looking.look(reader, one, self._watch, self._core.clock) for one in obligations]
 
     def retry(self, key: int | str, *, dedupe_id: str | None = None) -> Obligation:
         """Send one now: a pending one is due at once; of a settled one a new obligation is made that names it.
@@ -253,14 +306,22 @@ class Outbox:
         The new one has the batch, lane, priority, policy and schedule of the old one. Without `dedupe_id` it gets the
         old id with `#retry-1`, -2, ..., and while one that was made so is not settled, asking again gives that one and
         makes no second. With `dedupe_id`, not the old one, it is made once for each, however often it is asked for.
-        What is claimed is refused: somebody sends it. Raises `NotFound`, `Refused`, `InvalidInput`,
-        `IdempotencyConflict` (the id is in use for something else).
+        What is claimed is refused: somebody sends it; but a claim whose sender is gone or past its term is settled as
+        lost first: what may be sent only once is `unknown` then, and a new one is made of it. Raises `NotFound`,
+        `Refused`, `InvalidInput`, `IdempotencyConflict` (the id is in use for something else).
         """
-        one, at = self.get(key), self._core.clock.now()
-        return self._core.write(lambda tx: people.retry(tx, one.id, dedupe_id=dedupe_id, at=at), durability="power")
+        one, lost, at = *self._for_people(key), self._core.clock.now()
+
+        def work(tx: Transaction) -> Obligation:
+            losing.settle_lost(tx, lost, at=at)
+            return people.retry(tx, one.id, dedupe_id=dedupe_id, at=at)
+
+        return self._core.write(work, durability="power")
 
     def drop(self, key: int | str, *, reason: str) -> Obligation:
-        """Take a pending one back for good. Settled ones stay as they are; a claimed one is refused.
+        """Take a pending one back for good. Settled ones stay as they are; a claimed one is refused, unless its sender
+        is gone or past its term: then it is settled as lost first, and what may be sent only once stays `unknown`, as
+        the state of what is returned says.
 
         `reason` has at most 4,000 characters. Raises `NotFound`, `Refused`, `InvalidInput` (no reason).
         """
@@ -272,8 +333,22 @@ class Outbox:
 
     def _end(self, key: int | str, event: Event, reason: str) -> Obligation:
         text("reason", reason, most=MOST_REASON, of="")
-        one, at = self.get(key), self._core.clock.now()
-        return self._core.write(lambda tx: people.end(tx, one.id, event, reason, at=at), durability="power")
+        one, lost, at = *self._for_people(key), self._core.clock.now()
+
+        def work(tx: Transaction) -> Obligation:
+            if losing.settle_lost(tx, lost, at=at):
+                now = people.find(tx, one.id)
+                if now.state is State.UNKNOWN:
+                    return now
+            return people.end(tx, one.id, event, reason, at=at)
+
+        return self._core.write(work, durability="power")
+
+    def _for_people(self, key: int | str) -> tuple[Obligation, list[LeaseRow]]:
+        """One obligation, and its claim when that lost its sender; judged before the transaction."""
+        with self._core.reader() as reader:
+            one = people.find(reader, key)
+            return one, looking.lost(reader, one, self._watch)
 
     # --- upkeep ----------------------------------------------------------------------------------------------
 
@@ -283,17 +358,20 @@ class Outbox:
     ) -> upkeep.Tidied:
         """Blank and forget what is settled, in up to `steps` short transactions; says what it did, caps included.
 
-        Payloads go `blank_after_seconds` after the verdict, rows `horizon_seconds` after they were made or, beyond
-        `most_settled` of them, the first settled first. Raises `InvalidInput`.
+        Payloads go `blank_after_seconds` after the verdict, rows `horizon_seconds` after they were made and settled or,
+        beyond `most_settled` of them, the first settled first. Between steps the store is left to others for as long as
+        one takes. Raises `InvalidInput`.
         """
         seconds("horizon_seconds", horizon_seconds, most=LATEST, zero=False)
         seconds("blank_after_seconds", blank_after_seconds, most=LATEST)
         whole("most_settled", most_settled, 0, MOST_ID)
         whole("steps", steps, 1, 1_000_000)
-        at = self._core.clock.now()
+        clock = self._core.clock
+        at = clock.now()
         blanked = forgotten = early = 0
         more = True
         while more and steps > 0:
+            began = clock.monotonic()
             done = self._core.write(
                 lambda tx: upkeep.step(
                     tx, at=at, horizon_seconds=horizon_seconds, blank_after_seconds=blank_after_seconds,
@@ -304,6 +382,9 @@ class Outbox:
                 blanked + done.blanked, forgotten + done.forgotten, early + done.forgotten_early
             )
             more, steps = done.more, steps - 1
+            if more and steps > 0:
+                # As long as it was held: who waits for the lock tries again every 4 ms at most.
+                clock.sleep(max(upkeep.REST_SECONDS, clock.monotonic() - began))
         return upkeep.Tidied(blanked=blanked, forgotten=forgotten, forgotten_early=early, more=more)
 
 

@@ -55,6 +55,13 @@ def refuse_retry(path: Path, one: Obligation) -> None:
             f"Obligation {one.dedupe_id!r} in {path} is being sent.", hint="Wait for its verdict.", path=path,
             dedupe_id=one.dedupe_id,
         )
+    if not one.sendable:
+        what = " and ".join(name for name in one.unreadable if name != "verdict")
+        raise Refused(
+            f"The {what} of obligation {one.dedupe_id!r} in {path} cannot be read, so nobody can send it.",
+            hint="Take it back with `hermes outbox drop`, and record it anew from its source.", path=path,
+            dedupe_id=one.dedupe_id,
+        )
     if one.blanked:
         raise Refused(
             f"The payload of obligation {one.dedupe_id!r} in {path} was blanked after it was settled.",
@@ -82,24 +89,27 @@ def retry(tx: Transaction, number: int, *, dedupe_id: str | None, at: float) -> 
         owed = tx.row(f"SELECT {COLUMNS} FROM outbox WHERE retry_of = ? AND settled_at IS NULL", (now.id,))
         if owed is not None:
             return _now(tx, obligation(owed), at=at)
-    elif dedupe_id == now.dedupe_id:
+    elif dedupe_id != now.dedupe_id:
+        made = read_by_dedupe_id(tx, dedupe_id)
+        if made is not None and made.retry_of == now.id:
+            return made  # asked for before; what it repeats may have been blanked since
+        if made is not None:
+            raise IdempotencyConflict(
+                f"Obligation {dedupe_id!r} in {tx.path} is there and repeats another one than {now.dedupe_id!r}.",
+                hint="Give another dedupe_id, or none: one is made then.", path=tx.path, key=dedupe_id,
+                existing_id=made.id,
+            )
+    else:
         raise InvalidInput(
             f"Obligation {now.dedupe_id!r} in {tx.path} is {now.state}; owed again it needs another id.",
             hint="Give another dedupe_id, or none: one is made then.", argument="dedupe_id",
         )
     refuse_retry(tx.path, now)
-    recorded = append(
+    return append(
         tx, dedupe_id=_another(tx, now) if dedupe_id is None else dedupe_id, kind=now.kind, transport=now.transport,
         payload=now.payload, policy=now.policy, target=now.target, lane=now.lane, batch=now.batch,
         priority=now.priority, schedule=now.schedule, at=at, retry_of=now.id,
-    )
-    if recorded.obligation.retry_of != now.id:
-        raise IdempotencyConflict(
-            f"Obligation {dedupe_id!r} in {tx.path} is there and repeats another one than {now.dedupe_id!r}.",
-            hint="Give another dedupe_id, or none: one is made then.", path=tx.path, key=dedupe_id,
-            existing_id=recorded.obligation.id,
-        )
-    return recorded.obligation
+    ).obligation
 
 
 def end(tx: Transaction, number: int, event: Event, reason: str, *, at: float) -> Obligation:
@@ -117,7 +127,9 @@ def _now(tx: Transaction, one: Obligation, *, at: float) -> Obligation:
     refuse_retry(tx.path, one)
     if one.due_at <= at:
         return one
-    tx.execute("UPDATE outbox SET due_at = ? WHERE id = ?", (at, one.id))
+    tx.execute(
+        "UPDATE outbox SET due_at = ?, due_within = ? WHERE id = ?", (at, one.schedule.within(), one.id)
+    )
     record(tx, "outbox", one.dedupe_id, "update", at)
     return _again(tx, one)
 

@@ -8,11 +8,13 @@ blanked one was rejected: a retry would refuse, or send, the wrong one.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_state.errors import InvalidInput
 from hermes_state.outbox.schedules import Schedule
 from hermes_state.outbox.states import Policy, State
 
@@ -41,6 +43,7 @@ class Obligation:
     state: State
     payload: Any  # what was recorded; None once it was blanked
     blanked: bool  # whether the payload was taken out after it was settled
+    unreadable: tuple[str, ...]  # which of payload, schedule and verdict cannot be read here: damaged, or too deep
     payload_bytes: int  # its size when it was recorded
     schedule_text: str  # JSON of its schedule
     attempts: int  # spent ones
@@ -59,6 +62,11 @@ class Obligation:
     def schedule(self) -> Schedule:
         """When it is tried again, as stored with it."""
         return Schedule.from_json(self.schedule_text)
+
+    @property
+    def sendable(self) -> bool:
+        """Whether what is needed to send it can be read; what is not is given to nobody."""
+        return not {"payload", "schedule"} & {*self.unreadable}
 
     @property
     def recovered(self) -> bool:
@@ -95,14 +103,38 @@ def obligation(row: Sequence[Any]) -> Obligation:
         schedule, attempts, recoveries, refunds, made_at, due_at, retry_of, fence, owner, claimed_at, settled_at,
         verdict,
     ) = row
+    unread: list[str] = []
+    said = {name: _said(name, text, unread) for name, text in (("payload", payload), ("verdict", verdict))}
+    if not _is_schedule(schedule):
+        unread.append("schedule")
     return Obligation(
         id=number, dedupe_id=dedupe_id, kind=kind, transport=transport, target=target, lane=lane, batch=batch,
         priority=priority, policy=Policy(policy), state=State(state),
-        payload=None if payload is None else json.loads(payload), blanked=payload is None,
+        payload=said["payload"], blanked=payload is None, unreadable=tuple(unread),
         payload_bytes=payload_bytes, schedule_text=schedule, attempts=attempts, recoveries=recoveries, refunds=refunds,
         made_at=made_at, due_at=due_at, retry_of=retry_of, fence=fence, owner=owner, claimed_at=claimed_at,
-        settled_at=settled_at, verdict=None if verdict is None else json.loads(verdict),
+        settled_at=settled_at, verdict=said["verdict"] if isinstance(said["verdict"], dict) else None,
     )
+
+
+@functools.lru_cache(maxsize=256)  # few texts, in many rows
+def _is_schedule(text: str) -> bool:
+    try:
+        Schedule.from_json(text)
+    except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return False
+    return True
+
+
+def _said(name: str, text: Any, unread: list[str]) -> Any:
+    """What a stored text says; None, and its name in `unread`, when that cannot be told."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        unread.append(name)
+        return None
 
 
 def read(reader: Reader, number: int) -> Obligation | None:

@@ -17,6 +17,8 @@ from hermes_state.errors import InvalidInput
 # Longest delay that a row may ask for: a day. What has to wait longer is due later instead.
 LONGEST_DELAY_SECONDS = 86_400.0
 MOST_ATTEMPTS = 100
+# By how much the clocks of one machine are set when they are put right.
+SET_BACK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,13 @@ class Schedule:
         if not self.delays:
             return self.rest
         return float(self.delays[min(max(attempts, 1), len(self.delays)) - 1])
+
+    def within(self, given: float = 0.0) -> float:
+        """Seconds from now within which the next attempt lies, after a rest of `given`: further, and a clock was wrong.
+
+        A clock that is set back by less than `SET_BACK_SECONDS` makes nothing due before its time.
+        """
+        return max(*self.delays, self.rest, given, 0.0) + SET_BACK_SECONDS
 
     def longest_age(self) -> float:
         """Seconds over which all attempts spread, each answered at once."""

@@ -19,6 +19,7 @@ from hermes_state.changes.records import record
 from hermes_state.errors import StaleFence
 from hermes_state.outbox.inputs import MOST_REASON
 from hermes_state.outbox.records import Claim, Obligation, read
+from hermes_state.outbox.schedules import schedule_for
 from hermes_state.outbox.states import TERMINAL, TRANSITIONS, Event, State, lost
 from hermes_state.outbox.verdicts import Accepted, Failed, Lost, NotAdmitted, Refused, Suppressed, Verdict
 
@@ -53,7 +54,7 @@ def _given_back(now: Obligation, claimed: Obligation) -> bool:
     """Whether a row is pending since this very claim was taken for lost."""
     return (
         now.state is State.PENDING and now.fence == claimed.fence and now.verdict is not None
-        and now.verdict["verdict"] == Lost.__name__
+        and now.verdict.get("verdict") == Lost.__name__
     )
 
 
@@ -83,7 +84,10 @@ def end_pending(tx: Transaction, one: Obligation, event: Event, why: str, *, at:
 
 def _settle_one(tx: Transaction, one: Obligation, verdict: Verdict, *, at: float) -> State:
     said: dict[str, Any] = {"verdict": type(verdict).__name__}
-    attempts, recoveries, refunds, due_at = one.attempts, one.recoveries, one.refunds, one.due_at
+    attempts, recoveries, refunds = one.attempts, one.recoveries, one.refunds
+    rest: float | None = None  # seconds from now until it is due; None: as it was
+    # One that cannot be read stops nobody: the row ends, or waits, as its kind does.
+    schedule = schedule_for(one.kind) if "schedule" in one.unreadable else one.schedule
     if one.state is State.PENDING:  # it came late: the sender was not lost after all
         recoveries = max(0, recoveries - 1)
     match verdict:
@@ -100,36 +104,40 @@ def _settle_one(tx: Transaction, one: Obligation, verdict: Verdict, *, at: float
             event = Event.NOT_ADMIT
             said["why"] = why
             refunds += 1
-            due_at = at + (one.schedule.rest if after is None else after)
+            rest = schedule.rest if after is None else after
         case Failed(why=why, for_good=for_good):
             said["why"] = why
             attempts += 1
-            last = attempts >= one.schedule.attempts
+            last = attempts >= schedule.attempts
             event = Event.FAIL_FOR_GOOD if for_good else Event.FAIL_LAST if last else Event.FAIL
-            due_at = at + one.schedule.after(attempts)
+            rest = schedule.after(attempts)
         case Lost(why=why):
             said["why"] = why
+            if one.owner is not None:
+                said["sender"] = one.owner  # for whoever has to find out what became of it
             event = lost(one.policy)
             recoveries += 1
             # It rests longer each time, so that what kills its sender cannot keep it dying; it is never given up.
-            due_at = at if recoveries == 1 else at + one.schedule.after(recoveries - 1)
+            rest = 0.0 if recoveries == 1 else schedule.after(recoveries - 1)
     state = TRANSITIONS[one.state, event]
     return _write(
-        tx, one, state, said, at=at, attempts=attempts, recoveries=recoveries, refunds=refunds, due_at=due_at
+        tx, one, state, said, at=at, attempts=attempts, recoveries=recoveries, refunds=refunds,
+        due=None if rest is None else (at + rest, schedule.within(rest)),
     )
 
 
 def _write(
     tx: Transaction, one: Obligation, state: State, said: dict[str, Any], *, at: float, attempts: int | None = None,
-    recoveries: int | None = None, refunds: int | None = None, due_at: float | None = None,
+    recoveries: int | None = None, refunds: int | None = None, due: tuple[float, float] | None = None,
 ) -> State:
     tx.execute(
         "UPDATE outbox SET state = ?, owner = NULL, expires_boottime = NULL, verdict = ?, attempts = ?,"
-        " recoveries = ?, refunds = ?, due_at = ?, settled_at = ? WHERE id = ?",
+        " recoveries = ?, refunds = ?, due_at = coalesce(?, due_at), due_within = coalesce(?, due_within),"
+        " settled_at = ? WHERE id = ?",
         (
             str(state), _stored({**said, "at": at}),
             one.attempts if attempts is None else attempts, one.recoveries if recoveries is None else recoveries,
-            one.refunds if refunds is None else refunds, one.due_at if due_at is None else due_at,
+            one.refunds if refunds is None else refunds, *(due or (None, None)),
             at if state in TERMINAL else None, one.id,
         ),
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_state.errors import InvalidInput
-from hermes_state.outbox.inputs import seconds
+from hermes_state.outbox.inputs import levels, seconds
 
 # Largest result of a receiver, as JSON: ids and addresses, not answers.
 MOST_RESULT_BYTES = 65_536
@@ -28,14 +28,15 @@ LONGEST_REST_SECONDS = 7 * 86_400.0
 class Accepted:
     """The receiver took it. It says that it was admitted, not that a turn ran. Raises `InvalidInput`."""
 
-    # what the receiver gave back, such as a message id; JSON, at most 64 KiB; kept as JSON gives it back
+    # what the receiver gave back, such as a message id; JSON, at most 64 KiB, 100 levels deep, as JSON gives it back
     result: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.result, Mapping):
             raise InvalidInput(f"The result of Accepted is a mapping, not {shown(self.result)}.", argument="result")
+        levels("The result of Accepted", plain := dict(self.result))
         try:
-            text = json.dumps(dict(self.result), allow_nan=False)
+            text = json.dumps(plain, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"The result of Accepted is JSON: {error}.", argument="result") from error
         if len(text) > MOST_RESULT_BYTES:

@@ -78,6 +78,17 @@ def presence_of(home: Path | str, *, clock: Clock = SYSTEM) -> Presence:
         return found
 
 
+def end_below(folder: Path | str) -> None:
+    """Let go of what this process is at every home in `folder`, before that is deleted: for tests with many homes."""
+    root = Path(os.path.realpath(folder))
+    with _LOCK:
+        for presence in tuple(_PRESENT):
+            if Path(os.path.realpath(presence.home)).is_relative_to(root):
+                presence.end()
+        for key in [key for key, presence in _OF_HOME.items() if not presence.is_held]:
+            del _OF_HOME[key]
+
+
 def is_here(nonce: str) -> bool:
     """Whether the owner with this nonce is this process, and still holds its lock file."""
     with _LOCK:

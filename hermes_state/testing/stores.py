@@ -89,6 +89,7 @@ def temporary_store(folder: Path | str | None = None, **settings: Any) -> Iterat
 
     `settings` are those of `open_store`, such as `clock=FakeClock(...)`. A `folder` of the caller's stays as it is.
     """
+    from hermes_state.owners.presence import end_below
     from hermes_state.store import open_store
 
     home = Path(tempfile.mkdtemp(prefix="hermes-state-")) if folder is None else Path(folder)
@@ -97,4 +98,5 @@ def temporary_store(folder: Path | str | None = None, **settings: Any) -> Iterat
             yield store
     finally:
         if folder is None:
+            end_below(home)
             shutil.rmtree(home)

@@ -21,6 +21,7 @@ from hermes_state.errors import Refused
 from hermes_state.shell_words import shell_word
 from maintenance.backups.gap import Gap, gap_between
 from maintenance.backups.making import hearing
+from maintenance.backups.owing import OwedThen, foresee
 from maintenance.backups.staging import Staged, staged
 from maintenance.backups.wal_beside import frames_not_in_file
 from maintenance.marks import set_mark
@@ -45,6 +46,7 @@ class RestorePlan:
     created_at: float | None  # epoch seconds UTC when it was made, None without a manifest
     staged: Staged  # what is in it
     gap: Gap  # what would be gone
+    owed: OwedThen  # what becomes of obligations
     wal_frames: int  # pages of commits in the WAL beside the store that the database file lacks
 
     def document(self) -> dict[str, Any]:
@@ -53,7 +55,8 @@ class RestorePlan:
         return {
             "store": str(self.store), "backup": str(self.backup), "verified_by_manifest": self.verified,
             "created_at": self.created_at, "sessions": content.sessions, "messages": content.messages,
-            "dialect": content.dialect, "gap": self.gap.document(), "wal_pages_kept_aside": self.wal_frames,
+            "dialect": content.dialect, "gap": self.gap.document(),
+            "obligations_then": self.owed.document(), "wal_pages_kept_aside": self.wal_frames,
         }
 
 
@@ -97,6 +100,7 @@ def restore(
         plan = RestorePlan(
             store=db, backup=source, verified=found.manifest is not None,
             created_at=found.manifest.created_at if found.manifest else None, staged=found, gap=gap, wal_frames=frames,
+            owed=foresee(db, found.path, hidden=bool(frames), clock=clock),
         )
         _require_same_store(plan, new_store=new_store)
         if frames and not over_wal:

@@ -16,10 +16,11 @@ HELP = """Fit a session into a small window, or see it through an older generati
 
 SESSION is an id, the start of one that no other id has, or a title. One pass puts a summary in the place of the oldest
 messages of what the model is sent; every message stays readable, and --rollback takes the pass back. The window is how
-many tokens a request and its reply may have together: --window, or what is known of --model (`hermes sessions window`
-shows it). Tokens are counted by a built-in estimate. Without --summarizer the summary is made of the messages' own
-words, with no model. A pass by hand ignores how recent the last one was, but it is not made when it would free too
-little. Begin with --plan. docs/compaction.md explains every answer.
+many tokens a request and its reply may have together: --window, or what is known of --model (`hermes-state sessions
+window` shows it). Tokens are counted by a built-in estimate. Without --summarizer the summary is made of the messages'
+own words, with no model. A pass by hand ignores how recent the last one was, but it is not made when it would free too
+little: of a session that fits there is nothing to do then, and that is no failure. Begin with --plan.
+docs/compaction.md explains every answer.
 
 What changes on disk: a row for the pass, and where the session's view begins; no message. --plan, --dry-run and
 --generations change nothing.
@@ -28,10 +29,10 @@ Left alone: history, search, other sessions. A file of hermes-agent is refused w
 
 \b
 Example:
-  hermes sessions compact 20260820_0000 --window 8192 --plan
-  hermes sessions compact 20260820_0000 --model qwen3:8b@http://localhost:11434
-  hermes sessions compact 20260820_0000 --window 8192 --summarizer "command:./summarise --short"
-  hermes sessions compact 20260820_0000 --rollback 2
+  hermes-state sessions compact 20260820_0000 --window 8192 --plan
+  hermes-state sessions compact 20260820_0000 --model qwen3:8b@http://localhost:11434
+  hermes-state sessions compact 20260820_0000 --window 8192 --summarizer "command:./summarise --short"
+  hermes-state sessions compact 20260820_0000 --rollback 2
 
 Exit: 0 done, planned or nothing to do, 1 not compacted or refused, 2 usage, 65 damaged, 75 busy.
 """
@@ -43,8 +44,9 @@ Exit: 0 done, planned or nothing to do, 1 not compacted or refused, 2 usage, 65 
               help="The model's window, in tokens (default: what is known of --model).")
 @click.option("--model", "model_at", metavar="MODEL@ENDPOINT",
               help="Whose window counts (default: the session's model, at any endpoint).")
-@click.option("--policy", type=click.Choice(["default", "hermes"]), default="default", show_default=True,
-              help="Where the kept messages begin: default, or as hermes-agent does.")
+@click.option("--policy", type=click.Choice(["default", "hermes", "hermes-uncapped"]), default="default",
+              show_default=True,
+              help="Where the kept messages begin: default, as hermes-agent does, or as it did before its 20 % cap.")
 @click.option("--summarizer", metavar="HOW", default="extractive", show_default=True,
               help="Who makes the summary: extractive (no model), command:PROGRAM ARGS, or openai:URL.")
 @click.option("--summarizer-model", metavar="MODEL",
@@ -70,8 +72,10 @@ def command(
     from maintenance.reading.compaction_output import (
         generations_document,
         outcome_document,
+        rollback_document,
         tell_generations,
         tell_outcome,
+        tell_rollback,
     )
 
     if generations and rollback is not None:
@@ -84,10 +88,11 @@ def command(
         if generations:
             shown |= generations_document(store, session_id)
         elif rollback is not None:
-            shown |= _roll_back(store, session_id, rollback, only_look)
+            shown |= rollback_document(store, session_id, rollback, only_look=only_look)
         else:
             outcome = _outcome(store, session_id, said, only_look=only_look)
             shown |= outcome_document(outcome)
+            positions = store.compaction.view(session_id).positions if only_look else ()
             status = 0 if only_look and outcome.why != "prefix_too_large" else status_of(outcome)
     if ctx.json:
         from maintenance.output.documents import print_json
@@ -96,19 +101,20 @@ def command(
     elif generations:
         tell_generations(ctx, shown)
     elif rollback is not None:
-        through = shown["seen_through"]
-        would = "would be" if only_look else "is"
-        click.echo(f"Session {session_id} {would} seen through " + (
-            "its whole history." if through is None else f"generation {through}."
-        ))
+        tell_rollback(ctx, shown)
     else:
-        tell_outcome(ctx, outcome, planned=only_look)
+        tell_outcome(ctx, outcome, planned=only_look, positions=positions)
     return status
 
 
 def status_of(outcome: Outcome) -> int:
-    """The exit status of a pass: busy is worth another try, everything else that is not done is not."""
-    if outcome.state in ("compacted", "not_needed"):
+    """The exit status of a pass: busy is worth another try, everything else that is not done is not.
+
+    A session that fits and cannot be made smaller is done: nobody has to do anything.
+    """
+    from maintenance.reading.compaction_output import nothing_to_do
+
+    if outcome.state == "compacted" or nothing_to_do(outcome):
         return 0
     error = outcome.error
     return 75 if outcome.why == "running" else 1 if error is None else int(getattr(error, "exit_code", 1))
@@ -152,19 +158,6 @@ def _outcome(store: Store, session_id: str, said: dict[str, Any], *, only_look: 
 
     with progress(None, "making the summary"):
         return store.compaction.compact(session_id, **options)
-
-
-def _roll_back(store: Store, session_id: str, generation: int, only_look: bool) -> dict[str, Any]:
-    before = store.compaction.status(session_id).generation
-    if only_look:
-        found = store.compaction.view(session_id, as_of=generation).generation
-    else:
-        found = store.compaction.rollback(session_id, generation)
-    return {
-        "seen_before": None if before is None else before.generation,
-        "seen_through": None if found is None else found.generation,
-        "already_done": before == found,
-    }
 
 
 def _resolved(ctx: Context, session: str) -> str:

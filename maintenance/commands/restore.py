@@ -19,9 +19,10 @@ BACKUP is a file that `sessions backup` made, encrypted or not, or any sound dat
 hermes-agent, a copy, a zstd or gzip packed one. With a manifest beside it, it is compared with that first; without one
 its pages are checked, and that is said. The store may be healthy, damaged in any way, or gone.
 
-Before the question it says what the store has and the backup has not: sessions, messages, ids and times. Refused: a
-backup of another store (--new-store allows it), and a WAL beside the store with commits that are nowhere else
-(--over-wal allows it).
+Before the question it says what the store has and the backup has not: sessions, messages, ids and times; and what
+becomes of what it owes (`outbox list`): verdicts and obligations since the backup stay, and what may have been sent
+since is not sent as if nothing had. Refused: a backup of another store (--new-store allows it), and a WAL beside the
+store with commits that are nowhere else (--over-wal allows it).
 
 What changes on disk: the content of the store, in place and in one transaction, so that a kill leaves the old or the
 new one, whole. The files as they were are copied beside it first, to <store>.replaced-<time>-<pid>, and stay there. A
@@ -98,16 +99,20 @@ def command(
 
 
 def _shown(plan: RestorePlan) -> Plan:
+    from maintenance.backups.owing import sentences
+    from maintenance.dialects.native.owed import TABLES
     from maintenance.output.text import rfc3339
     from maintenance.plan import Plan
 
     content, gap = plan.staged.content, plan.gap
+    # Of obligations nothing is gone, however many rows each side has.
+    tables = {name: counts for name, counts in gap.tables.items() if name not in TABLES}
     when = f", made {rfc3339(plan.created_at)}" if plan.created_at is not None else ""
     proof = "compared with its manifest" if plan.verified else "without a manifest; its pages are sound"
     lines = [f"from {plan.backup}{when}: {content.sessions} sessions, {content.messages} messages, {proof}"]
     if not gap.readable:
         lines.append(f"what would be gone cannot be told: {gap.why}")
-    elif not gap.tables and not gap.sessions_missing and not gap.messages_missing:
+    elif not tables and not gap.sessions_missing and not gap.messages_missing:
         lines.append("the store has no row that the backup lacks")
     else:
         lines.append(
@@ -118,7 +123,12 @@ def _shown(plan: RestorePlan) -> Plan:
         if None not in times and len(times) == 2:  # infinite ones are in no calendar
             lines.append(f"  from {times[0]} to {times[1]}")
         lines += [f"  session {name}" for name in gap.examples]
-        lines += [f"  {name}: {mine} rows now, {theirs} then" for name, (mine, theirs) in gap.tables.items()]
+        lines += [f"  {name}: {mine} rows now, {theirs} then" for name, (mine, theirs) in tables.items()]
+    if not plan.owed.whole and (plan.owed.carried.unknown or plan.owed.carried.marked):
+        lines.append(
+            "what the store knows of obligations cannot be read whole: what the backup owes may have been sent since"
+        )
+    lines += sentences(plan.owed.carried, done=False)
     if plan.wal_frames:
         lines.append(f"{plan.wal_frames} pages of commits that only the WAL has go out of use")
     lines.append(f"kept: the files as they are, beside the store as {plan.store.name}.replaced-<time>-<pid>")
@@ -126,6 +136,7 @@ def _shown(plan: RestorePlan) -> Plan:
 
 
 def _print(ctx: Context, done: Restored) -> None:
+    from maintenance.backups.owing import sentences
     from maintenance.output.documents import print_json
     from maintenance.output.text import plural, safe_text
 
@@ -138,6 +149,8 @@ def _print(ctx: Context, done: Restored) -> None:
         f"Restored {content.sessions} sessions and {content.messages} messages into {done.plan.store} in "
         f"{replaced.seconds:.1f} s ({replaced.locked_seconds:.1f} s locked)."
     ))
+    for said in sentences(replaced.obligations, done=True):
+        click.echo(safe_text(f"{said}."))
     click.echo(safe_text(f"The files as they were are in {replaced.aside}."))
     if out := replaced.gateways.revoked:
         click.echo(

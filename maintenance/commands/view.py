@@ -12,16 +12,16 @@ HELP = """Show what a model is sent of a session, now or as of a generation.
 
 SESSION is an id, the start of one that no other id has, or a title. One line a message, with its place in the session
 and its tokens by the built-in estimate; --all shows them whole. A generation is one pass of compaction
-(`hermes sessions compact SESSION --generations` lists them). What it hides is in `hermes sessions show`, and --as-of 0
-shows the view as if the session had never been compacted.
+(`hermes-state sessions compact SESSION --generations` lists them). What it hides is in `hermes-state sessions show`,
+and --as-of 0 shows the view as if the session had never been compacted.
 
 What changes on disk: nothing. Lock: none; the store is opened read-only beside whoever uses it.
 Left alone: everything. A file of hermes-agent is refused with the command that adopts it.
 
 \b
 Example:
-  hermes sessions view 20260820_0000
-  hermes sessions view 20260820_0000 --as-of 2 --json
+  hermes-state sessions view 20260820_0000
+  hermes-state sessions view 20260820_0000 --as-of 2 --json
 
 Exit: 0 done, 1 failed, no such session or generation, 2 usage, 65 damaged, 75 busy.
 """

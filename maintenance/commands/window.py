@@ -31,10 +31,10 @@ Left alone: sessions, messages, compactions that were made for another window.
 
 \b
 Example:
-  hermes sessions window qwen3:8b@localhost:11434
-  hermes sessions window qwen3:8b@localhost:11434 --probe
-  hermes sessions window my-model@http://10.0.0.5:8080 --declare 16384
-  hermes sessions window qwen3:8b@localhost:11434 --forget learned
+  hermes-state sessions window qwen3:8b@localhost:11434
+  hermes-state sessions window qwen3:8b@localhost:11434 --probe
+  hermes-state sessions window my-model@http://10.0.0.5:8080 --declare 16384
+  hermes-state sessions window qwen3:8b@localhost:11434 --forget learned
 
 Exit: 0 done, 1 failed or nobody answers, 2 usage, 3 nothing is known, 65 damaged, 75 busy.
 """

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.clock import Clock
-from hermes_state.errors import InvalidInput
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.compaction_source import source_of
 from maintenance.dialects.native.compactions import NOTED, has_compactions
 from maintenance.dialects.native.guards import running_compactions
@@ -35,7 +35,8 @@ _HEADS = (
 _PARENTS = (
     "SELECT s.id, c.generation FROM compactions AS c JOIN sessions AS s ON s.no = c.session_no"
     " LEFT JOIN compactions AS p ON p.id = c.parent_id WHERE c.parent_id IS NOT NULL"
-    " AND (p.id IS NULL OR (p.session_no = c.session_no AND p.generation >= c.generation))"
+    " AND (p.id IS NULL OR (p.session_no = c.session_no AND p.generation >= c.generation)"
+    " OR (c.state = 'done' AND p.state <> 'done'))"
 )
 _NEWEST = (
     "max(coalesce((SELECT max(seq) FROM messages WHERE session_no = s.no), 0), s.seq_floor)"
@@ -53,7 +54,9 @@ def compaction_findings(store: ReadStore, clock: Clock, *, deep: bool) -> Iterat
             yield _fine("compactions", "Nothing was ever compacted: the tables come with the next schema step.", {})
             return
         yield running_finding(store, clock)
-        found = [*head_findings(store), *shape_findings(store), *source_findings(store, deep=deep)]
+        found = [
+            *head_findings(store), *shape_findings(store), *source_findings(store, deep=deep), *window_findings(store),
+        ]
         yield from found
         if not found:
             (total, done, heads) = store.rows(
@@ -116,8 +119,8 @@ def shape_findings(store: Reader) -> list[Finding]:
     parents = [(str(one), int(number)) for one, number in store.rows(_PARENTS)]
     if parents:
         found.append(_strange(
-            "compaction_parents", parents, "was made from one that is not there or not older",
-            "were made from ones that are not there or not older",
+            "compaction_parents", parents, "was made from one that is not there, not older or not done",
+            "were made from ones that are not there, not older or not done",
         ))
     running = store.rows(
         "SELECT s.id FROM compactions AS c JOIN sessions AS s ON s.no = c.session_no WHERE c.state = 'running'"
@@ -152,26 +155,61 @@ def shape_findings(store: Reader) -> list[Finding]:
         if (str(session_id), int(number)) not in unread[-1:] and not _readable_clip(clip):
             unread.append((str(session_id), int(number)))
     if unread:
-        found.append(_strange(
-            "compaction_unreadable", list(dict.fromkeys(unread)), "has anchors, clips or an error that cannot be read",
-            "have anchors, clips or errors that cannot be read",
-        ))
+        found.append(_unreadable(store, list(dict.fromkeys(unread))))
     return found
+
+
+def _unreadable(store: Reader, which: Sequence[tuple[str, int]]) -> Finding:
+    """Rows whose JSON is damaged: none of them is used for a view, and going back makes a session free of them."""
+    used = {(str(one), int(number)) for one, _no, _owner, state, number in store.rows(_HEADS) if state == "done"}
+    seen = [one for one in which if one in used]
+    having = "has" if len(which) == 1 else "have"
+    sentence = (
+        f"{plural(len(which), 'compaction')} {having} anchors, clips or an error that cannot be read: {_named(which)}. "
+        "That touches no message: a message whose clip is damaged is shown whole until the next pass, and instead of a "
+        "compaction whose anchors are, an older one is used, or the whole history."
+    )
+    return Finding(
+        code="compaction_unreadable", severity=Severity.WARNING if seen else Severity.INFO, object="compactions",
+        sentence=sentence, facts={"compactions": [list(item) for item in which[:100]]},
+        next_command=command("sessions compact", store.path, shell_word(seen[0][0]), "--rollback 0") if seen else "",
+    )
+
+
+def window_findings(store: Reader) -> list[Finding]:
+    """What is told of where a window was seen can be read."""
+    unread = [
+        (str(model), str(endpoint), str(kind)) for model, endpoint, kind, evidence in store.rows(
+            "SELECT model, endpoint, kind, evidence FROM model_windows"
+        ) if not isinstance(_parsed(evidence), (dict, str))
+    ]
+    if not unread:
+        return []
+    model, endpoint, kind = unread[0]
+    name = shell_word(f"{model}@{endpoint}" if endpoint else model)
+    return [
+        _problem(
+            "window_unreadable", "model_windows",
+            f"Where {plural(len(unread), 'window')} was seen cannot be read: {kind} of {model}. The number counts all "
+            "the same.", {"windows": [list(one) for one in unread[:100]]},
+            command("sessions window", store.path, name, f"--forget {kind}"),
+        )
+    ]
 
 
 def source_findings(store: Reader, *, deep: bool) -> list[Finding]:
     """The messages that finished generations cover are those that they were made of."""
     which = (
-        "SELECT c.id, s.id, c.generation, c.source_digest, c.error FROM compactions AS c JOIN sessions AS s"
-        " ON s.no = c.session_no WHERE c.state = 'done'"
+        "SELECT c.id, s.id, c.generation, c.source_digest, c.source_rows, c.error FROM compactions AS c"
+        " JOIN sessions AS s ON s.no = c.session_no WHERE c.state = 'done'"
     )
     if not deep:
         which += f" AND c.id IN (SELECT compaction_id FROM compaction_heads) ORDER BY c.id DESC LIMIT {SAMPLE}"
     changed: list[tuple[str, int]] = []
     lost: list[tuple[str, int]] = []
-    for number, session_id, generation, digest, error in store.rows(which):
+    for number, session_id, generation, digest, count, error in store.rows(which):
         source = source_of(store, int(number))
-        if source is None or source.digest == digest:
+        if source is None or (source.digest, source.rows) == (digest, count):
             continue
         said = _parsed(error) if error is not None else None
         noted = isinstance(said, dict) and said.get("code") in NOTED
@@ -204,11 +242,7 @@ def _strange(code: str, which: Sequence[tuple[str, int]], one: str, more: str) -
 def _readable_clip(text: Any) -> bool:
     from hermes_state.compaction.clips import Clip
 
-    try:
-        Clip.from_json(text)
-    except InvalidInput:
-        return False
-    return True
+    return Clip.read(text) is not None
 
 
 def _parsed(text: Any) -> Any:

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput
+from hermes_state.shell_words import shell_word
 from maintenance.dialects.native import owed
 from maintenance.dialects.native.guards import judge, owner_of
-from maintenance.doctor.findings import Finding, Severity, command, recover_command
+from maintenance.doctor.findings import Finding, Severity, command
 from maintenance.output.text import plural
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # What is due for so long is called overdue: longer than any schedule rests before it tries again.
 OVERDUE_SECONDS = 3600.0
+# What is asked to be due later than so is told: reminders are rarer than wrong clocks.
+FAR_SECONDS = 30 * 86_400.0
 # How far a horizon may be in the future: as much as clocks of one machine are set by.
 AHEAD_SECONDS = 60.0
 MOST = 1000  # rows that a check looks at, the newest first, unless all are asked for
@@ -72,6 +75,28 @@ def _waiting(store: Reader, clock: Clock) -> Iterator[Finding]:
             "that is up for it takes them.",
             {"obligations": count, "transports": {str(name): int(rows) for name, rows, _due in late[:NAMED]},
              "due_at": min(float(one[2]) for one in late)},
+            command("outbox list", store.path, "--state", "pending"),
+        )
+    (ahead, furthest) = store.rows(
+        "SELECT count(*), max(due_at) FROM outbox WHERE state = 'pending' AND due_at - due_within > ?", (clock.now(),)
+    )[0]
+    if ahead:
+        yield _told(
+            "outbox_due_ahead", Severity.INFO,
+            f"{plural(ahead, 'obligation is', 'obligations are')} due far ahead, by a clock that was wrong: further "
+            "than the schedule can put off. The next claim makes them due; nothing has to be done.",
+            {"obligations": ahead, "due_at": float(furthest)},
+        )
+    asked = store.rows(
+        "SELECT count(*), max(due_at) FROM outbox WHERE state = 'pending' AND due_within IS NULL AND due_at > ?",
+        (clock.now() + FAR_SECONDS,),
+    )[0]
+    if asked[0]:
+        yield _told(
+            "outbox_asked_ahead", Severity.INFO,
+            f"{plural(int(asked[0]), 'obligation was', 'obligations were')} recorded to be due more than 30 days from "
+            "now, and they wait until then. If the clock was wrong when they were recorded, retry them.",
+            {"obligations": int(asked[0]), "due_at": float(asked[1])},
             command("outbox list", store.path, "--state", "pending"),
         )
     left = [name for name, seen in _claims(store, clock) if seen.name in ("RUN_OUT", "DEAD")]
@@ -141,14 +166,14 @@ def _content(store: Reader, *, deep: bool) -> Iterator[Finding]:
             "outbox_altered", Severity.WARNING,
             f"{plural(len(altered), 'obligation says', 'obligations say')} something else than what was recorded "
             f"({_some(altered)}): another program or damage changed it, and it would be sent so.",
-            {"obligations": altered[:NAMED]}, command("outbox show", store.path, _word(altered[0])),
+            {"obligations": altered[:NAMED]}, command("outbox show", store.path, shell_word(altered[0])),
         )
     if unread:
         yield _told(
             "outbox_unreadable", Severity.WARNING,
-            f"Texts of {plural(len(unread), 'obligation')} cannot be read ({_some(unread)}); a sender that comes to "
-            "one of them fails.",
-            {"obligations": unread[:NAMED]}, recover_command(store.path),
+            f"Texts of {plural(len(unread), 'obligation')} cannot be read ({_some(unread)}): nobody is given one "
+            "whose payload or schedule it is, and what comes after it in its lane waits until it is dropped.",
+            {"obligations": unread[:NAMED]}, command("outbox show", store.path, shell_word(unread[0])),
         )
 
 
@@ -179,12 +204,6 @@ def _is_schedule(text: Any) -> bool:
     except (InvalidInput, TypeError, ValueError, KeyError, AttributeError):
         return False
     return True
-
-
-def _word(text: str) -> str:
-    from hermes_state.shell_words import shell_word
-
-    return shell_word(text)
 
 
 def _some(ids: list[str]) -> str:

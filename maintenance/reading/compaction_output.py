@@ -5,13 +5,14 @@ Invariant: the text says nothing that the document does not have. Not for: decid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from maintenance.output.tables import Column, print_facts, print_table
 from maintenance.output.text import plural, rfc3339, safe_text
+from maintenance.reading.compaction_reasons import for_people
 
 if TYPE_CHECKING:
     from hermes_state.compaction.generations import Generation, LiveView
@@ -91,11 +92,26 @@ def view_document(view: LiveView) -> dict[str, Any]:
     }
 
 
-def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
-    """A pass, or what it would be, for people."""
-    said = "a pass would be made" if planned and outcome.changed else outcome.state.replace("_", " ")
-    click.echo(f"Session {safe_text(outcome.session_id)}: {said} ({outcome.why}). {safe_text(outcome.detail, 400)}")
+def nothing_to_do(outcome: Outcome) -> bool:
+    """Whether no pass was made because none is needed: what there is fits, and none would make it smaller."""
+    return outcome.state == "not_needed" or (outcome.state, outcome.why) == ("not_compacted", "not_worth_it")
+
+
+def tell_outcome(
+    ctx: Context, outcome: Outcome, *, planned: bool, positions: Sequence[int | None] = ()
+) -> None:
+    """A pass, or what it would be, for people. `positions`: of the messages of the view that was planned on."""
     settings, plan = outcome.settings, outcome.plan
+    who, said = safe_text(outcome.session_id), outcome.state.replace("_", " ")
+    if settings is not None and nothing_to_do(outcome):
+        fits = "it fits" if outcome.fits else "and only the server knows whether it fits"
+        click.echo(
+            f"Session {who}: nothing to do, {fits} ({outcome.why}): {outcome.tokens_before} of {settings.usable}"
+            f" tokens. {safe_text(outcome.detail, 400)}"
+        )
+    else:
+        said = "a pass would be made" if planned and outcome.changed else said
+        click.echo(f"Session {who}: {said} ({outcome.why}). {safe_text(outcome.detail, 400)}")
     facts: list[tuple[str, str]] = []
     if settings is not None:
         asked = settings.reserve_asked
@@ -110,7 +126,8 @@ def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
             ("limits", f"in tokens: trigger {settings.trigger} (above it a pass is due), summary {settings.summary},"
                        f" tail {settings.tail}, anchors {settings.anchors};"
                        f" worth {settings.worth} (what it must free)"),
-            ("passes", f"one in {settings.turns_between} user messages while they fit; summariser"
+            ("passes", f"one in {settings.turns_between} user messages while they fit, else after each"
+                       f" {settings.steps_between} answers, or {settings.burst} in as many messages; summariser"
                        f" {settings.summarizer}, {settings.deadline_seconds:g} s"),
             ("counter", settings.counter + (
                 " (no tokenizer: it may be off by a fifth or more)" if settings.counter.startswith("estimate") else ""
@@ -125,9 +142,9 @@ def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
             ("tail", f"{plural(plan.tail_rows, 'message')} kept as they are, {plan.tail_tokens} tokens"),
             ("anchors", f"{plural(len(plan.anchors), 'older message')} kept all the same"),
             ("clipped", f"{plural(len(plan.clips), 'kept message')} shown shortened"),
-            ("because", "; ".join(plan.reasons)),
+            ("because", "; ".join(for_people(plan.reasons, positions))),
         ]
-    print_facts((name, safe_text(value, 600)) for name, value in facts)
+    print_facts((name, safe_text(value, 1200)) for name, value in facts)
     for one in outcome.fills:
         where = f" at {one.positions[0]}" if one.positions else ""
         click.echo(f"  {one.tokens:>8}  {one.what}{where}: {safe_text(one.detail, 200)}")
@@ -135,6 +152,11 @@ def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
         click.echo(f"Try: {safe_text(line, 400)}")
     for line in outcome.warnings:
         click.echo(f"Warning: {safe_text(line, 400)}", err=True)
+    if settings is not None and nothing_to_do(outcome):
+        click.echo(
+            f"Next: send the session as it is; a pass is due above {settings.trigger} tokens. A smaller --window makes"
+            " one now."
+        )
     if outcome.changed and planned:
         click.echo("Nothing was changed. Next: the same command without --plan makes the pass.")
     if outcome.changed and not planned:
@@ -143,6 +165,49 @@ def tell_outcome(ctx: Context, outcome: Outcome, *, planned: bool) -> None:
 
         back = command_line("sessions compact", ctx.db, shell_word(outcome.session_id), "--rollback 0")
         click.echo(f"Take it back: {back}")
+
+
+def rollback_document(store: Store, session_id: str, generation: int, *, only_look: bool) -> dict[str, Any]:
+    """Where a session is seen from now on, or would be, and whether that fits the window of its newest pass."""
+    from hermes_state.compaction.tokens import Estimator, request_tokens
+
+    before = store.compaction.status(session_id).generation
+    if only_look:
+        found = store.compaction.view(session_id, as_of=generation).generation
+    else:
+        found = store.compaction.rollback(session_id, generation)
+    counter = Estimator()
+    view = store.compaction.view(session_id, as_of=generation if only_look else None)
+    tokens = request_tokens(view.messages, counter)
+    done = [one for one in store.compaction.generations(session_id) if one.state == "done"]
+    window = done[-1].window if done else None
+    return {
+        "seen_before": None if before is None else before.generation,
+        "seen_through": None if found is None else found.generation,
+        "already_done": before == found,
+        "tokens": tokens, "counter": counter.name, "window": window,
+        "fits": None if not done else tokens <= done[-1].window - done[-1].tokens_fixed - done[-1].tokens_reserved,
+    }
+
+
+def tell_rollback(ctx: Context, shown: Mapping[str, Any]) -> None:
+    """The same for people, with the way forward again."""
+    from hermes_state.shell_words import shell_word
+    from maintenance.doctor.findings import command as command_line
+
+    session_id, through, before = shown["session_id"], shown["seen_through"], shown["seen_before"]
+    would = "would be" if shown["dry_run"] else "is"
+    click.echo(f"Session {safe_text(session_id)} {would} seen through " + (
+        "its whole history." if through is None else f"generation {through}."
+    ))
+    size = f"That is {shown['tokens']} tokens by the built-in {shown['counter']}"
+    if shown["window"] is not None:
+        fits = "which fits" if shown["fits"] else "which does not fit"
+        size += f", {fits} the {shown['window']} tokens of its last window with what was fixed and kept for the reply"
+    click.echo(size + ".")
+    if before != through and not shown["dry_run"]:
+        back = command_line("sessions compact", ctx.db, shell_word(session_id), f"--rollback {before or 0}")
+        click.echo(f"Where it was: {back}")
 
 
 def tell_generations(ctx: Context, shown: Mapping[str, Any]) -> None:

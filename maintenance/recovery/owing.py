@@ -31,6 +31,7 @@ HAD = "a sender had it when its store was damaged"
 NOT_SURE = "its row was recovered and is not certain; it may have been sent"
 HIDDEN = "commits of its store may be lost; it may have been sent"
 ALTERED = "its content is not what was recorded"
+NOT_READ = "its content cannot be read"
 RAISED = "raised to the time of the recovery"
 UNREADABLE = "what was said of it cannot be read"
 
@@ -64,6 +65,7 @@ def settle_owed(
     with db.transaction():
         for (number,) in db.rows("SELECT id FROM outbox ORDER BY id"):
             _judge(filler, one, int(number), hidden, at)
+        _order_lanes(filler)
         lost = [name for name in sorted(owed.TABLES) if name in fates and not fates[name].whole]
         apart = filler.notes.count("_recovery_apart", one.number)
         if lost or apart or hidden:
@@ -96,6 +98,8 @@ def _judge(filler: Filler, one: TableFiller, number: int, hidden: bool, at: floa
             mended[name] = json.dumps(str(row[name]), ensure_ascii=False)
     if "verdict" in mended:
         mended["verdict"] = json.dumps({"verdict": "Lost", "why": UNREADABLE, "was": str(row["verdict"]), "at": at})
+    # What stands in its place now is not what was recorded, though the text it was made of may be.
+    unread = "payload" in mended
     try:
         Schedule.from_json(row["schedule"])
     except (InvalidInput, ValueError, TypeError, KeyError):
@@ -107,16 +111,31 @@ def _judge(filler: Filler, one: TableFiller, number: int, hidden: bool, at: floa
     if row["settled_at"] is not None:
         return
     doubt = filler.notes.doubt(one.number, number) is not None
-    why = ALTERED if altered else HAD if row["state"] == "claimed" else NOT_SURE if doubt else HIDDEN if hidden else ""
+    why = ALTERED if altered else NOT_READ if unread else HAD if row["state"] == "claimed" else ""
+    why = why or (NOT_SURE if doubt else HIDDEN if hidden else "")
     if not why:
         return
     # What is not what was recorded must not go out, however often it may be sent.
-    policy = "at_most_once" if altered else row["policy"]
+    policy = "at_most_once" if altered or unread else row["policy"]
     owed.judge(db, number, policy, why, at=at)
     filler.decisions.append({
         "what": "obligation_unknown" if policy == "at_most_once" else "obligation_marked", "table": TABLE,
         "key": number, "dedupe_id": str(row["dedupe_id"]), "why": why,
     })
+
+
+def _order_lanes(filler: Filler) -> None:
+    """Say anew which rows follow another in their lane: the first of it may be lost or settled, and indexes and the
+    triggers that keep it come later."""
+    db = filler.db
+    last = None
+    for number, lane, follows in db.rows(
+        "SELECT id, lane, follows FROM outbox WHERE settled_at IS NULL ORDER BY lane, priority DESC, id"
+    ):
+        right = int(lane is not None and lane == last)
+        if follows != right:
+            db.execute("UPDATE outbox SET follows = ? WHERE id = ?", (right, number))
+        last = lane
 
 
 def _raise_numbers(filler: Filler, one: TableFiller) -> None:

@@ -19,7 +19,7 @@ from maintenance.dialects.native import owed
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
-    from hermes_state.engine import ExclusiveStore, Transaction
+    from hermes_state.engine import ExclusiveStore
 
 # A fence counts claims. More than this many since the last backup would be one a second for eleven days.
 FENCE_LEAP = 1_000_000
@@ -67,7 +67,7 @@ def make_room(store: ExclusiveStore, old: OldOwed, clock: Clock) -> bool:
     return owed.has_outbox(store.rows)
 
 
-def carry_over(tx: Transaction, old: OldOwed, *, same_store: bool, at: float) -> owed.Carried:
+def carry_over(tx: owed.Writer, old: OldOwed, *, same_store: bool, at: float) -> owed.Carried:
     """Let what is known of the old content hold in the new. `at` is now, epoch seconds UTC."""
     carrier = owed.Carrier(tx, at=at, leap=1 if old.whole else FENCE_LEAP)
     if not same_store or not old.there:

@@ -22,6 +22,7 @@ from hermes_state.testing import faults
 from hermes_state.testing.faults import Fault
 from tests.faults.operations import OPERATIONS
 from tests.support.children import child_environment
+from tests.support.warm import import_all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,7 @@ class KillServer:
 
 def serve() -> None:
     """Answer requests until stdin ends."""
+    import_all()
     for line in sys.stdin:
         name, home, plan = json.loads(line)
         with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as said:

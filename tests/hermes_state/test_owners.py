@@ -18,6 +18,7 @@ from hermes_state.errors import CannotOpen, InvalidInput
 from hermes_state.owners import OwnerIdentity, Presence, Verdict, lock_file, provably_dead, sweep, this_process
 from hermes_state.owners.death import KEEP_OTHER_BOOTS_SECONDS, KEEP_SECONDS
 from hermes_state.owners.identity import pid_namespace
+from hermes_state.owners.presence import end_below
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 NONCE = "0123456789abcdef" * 2
@@ -76,6 +77,17 @@ def test_one_process_has_one_identity_for_each_home(home: Path) -> None:
 
 
 @linux
+def test_the_process_can_leave_all_homes_in_a_folder_and_is_another_owner_when_it_comes_back(tmp_path: Path) -> None:
+    inside, beside = tmp_path / "in" / "one", tmp_path / "in-other-words"
+    inside.mkdir(parents=True)
+    beside.mkdir()
+    left, kept, further = this_process(inside), this_process(beside), Presence(inside)
+    end_below(tmp_path / "in")
+    assert not further.is_held
+    assert this_process(beside) == kept
+    assert this_process(inside).nonce != left.nonce
+
+
 def test_lock_file_is_private_named_by_the_nonce_and_held(home: Path) -> None:
     me = this_process(home)
     path = lock_file(home, me.nonce)

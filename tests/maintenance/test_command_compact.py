@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from hermes_state import open_store
+from hermes_state.compaction import plan
+from hermes_state.compaction.planning.plans import POLICIES
+from maintenance.reading.compaction_reasons import for_people
 from tests.hermes_state.compaction.passes.talks import rows, talk
+from tests.hermes_state.compaction.planning.histories import one_task, seed_probe
 
 pytestmark = pytest.mark.slow
 WINDOW = ("--window", "4000", "--fixed-tokens", "200")
@@ -27,7 +32,7 @@ def test_a_plan_changes_nothing_and_prints_budget_cut_and_reasons(run_cli, db: P
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert ran.stdout.startswith("Session one: a pass would be made (manual). It was asked for.\n")
     window = "4000 tokens (given): 200 fixed, 500 for the reply, 3300 usable"
-    for words in (window, "trigger 2805", "summarised", "over "):
+    for words in (window, "trigger 2805", "summarised", "a pass is due above 2805"):
         assert words in ran.stdout
     with open_store(path=db, read_only=True) as store:
         assert store.compaction.generations("one") == ()
@@ -45,12 +50,91 @@ def test_a_pass_its_list_its_view_and_the_way_back(run_cli, db: Path) -> None:
     view = run_cli("sessions", "view", "one", "--db", db, "--json").json
     assert (view["generation"], view["messages"][0]["summary"]) == (1, True)
     assert run_cli("sessions", "view", "one", "--db", db, "--as-of", "0", "--json").json["generation"] is None
+    size = (
+        f"That is {shown['tokens_before']} tokens by the built-in estimate, which does not fit the 4000 tokens of its"
+        " last window with what was fixed and kept for the reply.\n"
+    )
     looked = run_cli("sessions", "compact", "one", "--db", db, "--rollback", "0", "--dry-run")
-    assert looked.stdout == "Session one would be seen through its whole history.\n"
+    assert looked.stdout == "Session one would be seen through its whole history.\n" + size
     back = run_cli("sessions", "compact", "one", "--db", db, "--rollback", "0")
-    assert (back.exit_code, back.stdout) == (0, "Session one is seen through its whole history.\n")
+    assert (back.exit_code, back.stdout) == (0, (
+        f"Session one is seen through its whole history.\n{size}"
+        f"Where it was: hermes-state sessions compact --db {db} one --rollback 1\n"
+    ))
     with open_store(path=db, read_only=True) as store:
         assert (rows(store), store.messages.context("one")) == (said, whole)
+
+
+def test_going_back_and_forth_says_in_numbers_whether_it_fits(run_cli, db: Path) -> None:
+    after = run_cli("sessions", "compact", "one", "--db", db, *WINDOW, "--json").json["tokens_after"]
+    run_cli("sessions", "compact", "one", "--db", db, "--rollback", "0")
+    shown = run_cli("sessions", "compact", "one", "--db", db, "--rollback", "1", "--json").json
+    assert [shown[name] for name in ("seen_before", "seen_through", "already_done", "tokens", "window", "fits")] == [
+        None, 1, False, after, 4000, True,
+    ]
+    again = run_cli("sessions", "compact", "one", "--db", db, "--rollback", "1")
+    assert again.stdout.startswith("Session one is seen through generation 1.\nThat is ")
+    assert "which fits the 4000 tokens" in again.stdout and "Where it was" not in again.stdout
+
+
+@pytest.mark.parametrize("plan", [(), ("--plan",)])
+@pytest.mark.parametrize("turns", [0, 1])
+def test_of_a_session_that_fits_there_is_nothing_to_do_and_that_is_no_failure(
+    run_cli, db: Path, turns: int, plan: tuple[str, ...]
+) -> None:
+    with open_store(path=db) as store:
+        store.sessions.create(id="small", source="cli")
+        for _ in range(turns):
+            store.messages.append("small", role="user", content="hello")
+    ran = run_cli("sessions", "compact", "small", "--db", db, *WINDOW, *plan)
+    tokens = turns and 6
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout.startswith(
+        f"Session small: nothing to do, it fits (not_worth_it): {tokens} of 3300 tokens. A pass would free about 0 "
+    )
+    assert ran.stdout.endswith(
+        "Next: send the session as it is; a pass is due above 2805 tokens. A smaller --window makes one now.\n"
+    )
+    shown = run_cli("sessions", "compact", "small", "--db", db, *WINDOW, *plan, "--json")
+    assert (shown.exit_code, shown.json["state"], shown.json["fits"]) == (0, "not_compacted", True)
+
+
+def test_a_plan_gives_its_reasons_in_tokens_and_places_of_the_view(run_cli, db: Path) -> None:
+    ran = run_cli("sessions", "compact", "one", "--db", db, *WINDOW, "--plan")
+    because = next(line for line in ran.stdout.splitlines() if line.startswith("because"))
+    over = r"the messages have \d+ tokens and a pass is due above 2805; the tail takes \d+ of 825 tokens;"
+    assert re.search(over, because)
+    places = [
+        one["position"] for one in run_cli("sessions", "view", "one", "--db", db, "--json").json["messages"]
+    ]
+    first = run_cli("sessions", "compact", "one", "--db", db, *WINDOW, "--plan", "--json").json["plan"]["end"] - 1
+    assert re.search(rf"messages? (\d+ to )?{places[first]} before it would need \d+ tokens", because)
+
+
+def test_every_reason_of_a_plan_has_words() -> None:
+    for talk_of in (one_task(40), seed_probe()):
+        for policy in POLICIES:
+            for window in (1200, 4096, 16_384, 60_000, 200_000):
+                made = plan(talk_of, window=window, policy=policy, reply_reserve=window // 2)
+                told = for_people(made.reasons, list(range(1, 1 + len(talk_of))))
+                assert not set(told) & set(made.reasons), (policy, window)
+
+
+@pytest.mark.parametrize("table", ["compaction_clips SET clip", "compactions SET anchors", "compactions SET error"])
+def test_a_damaged_row_is_named_by_doctor_and_going_back_is_possible(run_cli, db: Path, table: str) -> None:
+    with open_store(path=db) as store:
+        store.messages.append("one", role="user", content="x y " * 20_000)
+    for _ in range(2):
+        run_cli("sessions", "compact", "one", "--db", db, *WINDOW)
+    with open_store(path=db) as store, store.core.writer.transaction() as tx:
+        tx.execute(f"UPDATE {table} = 'zzz'")
+    assert run_cli("sessions", "view", "one", "--db", db).exit_code == 0
+    told = run_cli("doctor", "--db", db, "--json")
+    assert told.exit_code == 3
+    found = next(one for one in told.json["findings"] if one["code"] == "compaction_unreadable")
+    assert found["next_command"] == f"hermes-state sessions compact --db {db} one --rollback 0"
+    back = run_cli("sessions", "compact", "one", "--db", db, "--rollback", "0")
+    assert (back.exit_code, back.stderr) == (0, "")
 
 
 def test_what_cannot_be_compacted_exits_1_and_says_what_fills_the_window(run_cli, db: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_state.compaction.windows import Windows
 from hermes_state.engine import open_read, open_write
 from hermes_state.store import Store, open_store
 from maintenance.doctor.findings import Finding, Severity
@@ -94,6 +95,8 @@ def test_a_head_that_is_not_done_or_of_another_session_is_a_problem(store: Store
         ("UPDATE compactions SET error = 'no JSON' WHERE generation = 2", "compaction_unreadable"),
         ("UPDATE compaction_clips SET clip = '7'", "compaction_unreadable"),
         ("UPDATE compactions SET source_digest = 'x' WHERE generation = 2", "compaction_source_changed"),
+        ("UPDATE compactions SET source_rows = 9 WHERE generation = 2", "compaction_source_changed"),
+        ("UPDATE compactions SET state = 'superseded' WHERE generation = 1", "compaction_parents"),
     ],
 )
 def test_what_the_schema_cannot_enforce_is_a_problem(store: Store, statement: str, code: str) -> None:
@@ -103,6 +106,28 @@ def test_what_the_schema_cannot_enforce_is_a_problem(store: Store, statement: st
     told = findings(store)
     assert told[code].severity is Severity.WARNING
     assert told[code].facts == {"compactions": [["talk", 2]]}
+    proven = store.compaction.verify("talk", 2)
+    # verify proves the source; what it does not look at touches neither the source nor who it was made from.
+    assert proven.ok is (code in ("compaction_outside",) or "error" in statement or "clip" in statement), proven
+
+
+def test_a_damaged_row_that_nobody_is_seen_through_is_told_and_no_problem(store: Store) -> None:
+    compacted(store, "talk", cut_at=5, clips={8: SHORT})
+    compacted(store, "talk", cut_at=7)
+    force(store, "UPDATE compaction_clips SET clip = '7' WHERE compaction_id = 1")
+    told = findings(store)["compaction_unreadable"]
+    assert (told.severity, told.next_command) == (Severity.INFO, "")
+
+
+def test_evidence_of_a_window_that_cannot_be_read_is_named(store: Store) -> None:
+    Windows(store.core).declare("qwen3:8b", "http://localhost:11434", 8192)
+    force(store, "UPDATE model_windows SET evidence = 'zzz'")
+    told = findings(store)["window_unreadable"]
+    assert told.sentence == (
+        "Where 1 window was seen cannot be read: declared of qwen3:8b. The number counts all the same."
+    )
+    assert told.next_command.endswith("--forget declared")
+    assert Windows(store.core).resolve("qwen3:8b", "http://localhost:11434").tokens == 8192
 
 
 def test_two_running_passes_are_a_problem(store: Store) -> None:

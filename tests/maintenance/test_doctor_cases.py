@@ -168,12 +168,20 @@ def test_each_damage_of_a_large_file_is_named_with_the_command_that_helps(
     judged(path, name)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "fts" not in CASES[name].needs])
-def test_each_damage_of_a_native_store_is_named_with_the_command_that_helps(tmp_path: Path, name: str) -> None:
-    path = new_store(tmp_path)
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = new_store(tmp_path_factory.mktemp("native"))
     for number in range(40):
         add_session(path, f"session {number}", messages=40)
     change(path, "CREATE TABLE filler(x)", "INSERT INTO filler VALUES (zeroblob(40000))", "DROP TABLE filler")
+    return path
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "fts" not in CASES[name].needs])
+def test_each_damage_of_a_native_store_is_named_with_the_command_that_helps(
+    native: Path, tmp_path: Path, name: str
+) -> None:
+    path = Path(shutil.copytree(native.parent, tmp_path / "home")) / native.name
     try:
         judged(path, name)
     except NotFound:

@@ -127,9 +127,39 @@ def test_settled_rows_are_checked_with_deep_and_blanked_ones_have_nothing_to_che
     for name in ("one", "two"):
         owe(store, name)
         send(store, name)
-    force(store, "UPDATE outbox SET payload = NULL WHERE id = 1", "UPDATE outbox SET payload = '1' WHERE id = 2")
+    force(
+        store, "DROP TRIGGER outbox_ends_once", "UPDATE outbox SET payload = NULL WHERE id = 1",
+        "UPDATE outbox SET payload = '1' WHERE id = 2",
+    )
     assert "outbox_altered" not in findings(store)
     assert findings(store, deep=True)["outbox_altered"].facts == {"obligations": ["two"]}
+
+
+def test_what_a_wrong_clock_put_off_and_what_was_asked_to_be_due_much_later_is_told(
+    store: Store, fake_clock: FakeClock
+) -> None:
+    month = 31 * 86_400.0
+    fake_clock.step_wall(month)
+    put_off_to = fake_clock.now()
+    owe(store, "put off")
+    fake_clock.step_wall(-month)
+    store.outbox.append(
+        dedupe_id="asked", kind="final", transport="telegram", payload=1, policy="at_least_once",
+        due_at=fake_clock.now() + month,
+    )
+    told = findings(store)
+    assert told["outbox_due_ahead"].sentence == (
+        "1 obligation is due far ahead, by a clock that was wrong: further than the schedule can put off. The next"
+        " claim makes them due; nothing has to be done."
+    )
+    assert told["outbox_due_ahead"].facts == {"obligations": 1, "due_at": put_off_to}
+    assert told["outbox_asked_ahead"].sentence == (
+        "1 obligation was recorded to be due more than 30 days from now, and they wait until then. If the clock was"
+        " wrong when they were recorded, retry them."
+    )
+    assert {told[name].severity for name in ("outbox_due_ahead", "outbox_asked_ahead")} == {Severity.INFO}
+    store.outbox.claim(["nothing"])
+    assert "outbox_due_ahead" not in findings(store)
 
 
 def test_a_store_without_an_outbox_says_so_and_a_store_of_this_release_is_fine(tmp_path: Path, run_cli: RunCli) -> None:

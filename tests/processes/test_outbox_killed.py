@@ -138,7 +138,7 @@ def one_round(home: Path, seed: int, child: Children) -> collections.Counter[str
             policies[f"row {number}"] = policy = chance.choice(["at_most_once", "at_least_once"])
             store.outbox.append(
                 dedupe_id=f"row {number}", kind="final", transport="telegram", payload=number, policy=policy,  # type: ignore[arg-type]
-                batch=chance.choice([None, f"batch {number % 2}"]), lane=chance.choice([None, "lane"]),
+                batch=chance.choice([None, f"batch {policy}"]), lane=chance.choice([None, "lane"]),
                 schedule=Schedule(delays=(0.0,) * 50, rest=0.0),
             )
     killed = 0

@@ -175,10 +175,13 @@ def test_a_summary_that_was_aborted_does_not_run_again_when_the_session_is_opene
     gate.set()
     for _start in range(3):
         with open_store(path=tmp_path / "state.db") as process:
-            assert process.compaction.status(session).running is None
-            outcome = process.compaction.compact(session, **OPTIONS, summarizer=aborted)
-            assert (outcome.why, len(process.compaction.generations(session))) == ("cooldown", 1)
-    assert len(asked) == 1
+            status = process.compaction.status(session)
+            assert status.running is None and status.newest is not None and status.newest.error is not None
+            assert (status.newest.state, status.newest.error["code"]) == ("failed", "cancelled")
+            assert (len(asked), len(process.compaction.generations(session))) == (1, 1)
+    # Only who asks for a pass gets one, and an abort is no failure that it would have to wait for.
+    outcome = store.compaction.compact(session, **OPTIONS, summarizer=lambda _request: GOOD)
+    assert (outcome.changed, len(asked)) == (True, 1)
 
 
 # --- repro 10: what is archived is not counted again ---------------------------------------------------------------

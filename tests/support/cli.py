@@ -1,5 +1,8 @@
 """The command line as people run it: a process of its own, with exit status, stdout and stderr.
 
+A run is forked from a process that has the program imported (see `warm.py`), unless the start of an interpreter is part
+of what is tested: `fresh`, a wrapper, another user, `hermes` instead of `hermes-state`.
+
 Not for: calling click in this process. click's own test runner was rejected: it hides exit statuses, broken pipes and
 what is imported, which are part of the contract.
 """
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.children import child_environment
+from tests.support.warm import WARM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +72,22 @@ class RunCli:
     def __call__(
         self, *args: object, program: str = "hermes-state", home: Path | None = None, input: str | None = None,
         env: Mapping[str, str] | None = None, audited: bool = True, timeout: float = 120.0,
-        wrapper: Sequence[str] = (), user: int | None = None,
+        wrapper: Sequence[str] = (), user: int | None = None, fresh: bool = False,
     ) -> Result:
         started = time.perf_counter()
+        environment = self.environment(env=env, home=home, audited=audited)
+        if not (fresh or wrapper or user is not None) and program == "hermes-state" and WARM.fits(environment):
+            status, out, err = WARM.run(
+                program, [str(arg) for arg in args], environment=environment, folder=self._directory,
+                input=(input or "").encode(), timeout=timeout,
+            )
+            return Result(
+                exit_code=status, stdout=out.decode(errors="replace"), stderr=err.decode(errors="replace"),
+                elapsed_seconds=time.perf_counter() - started,
+            )
         done = subprocess.run(
             [*wrapper, *self.command(*args, program=program)],
-            env=self.environment(env=env, home=home, audited=audited), timeout=timeout, capture_output=True,
+            env=environment, timeout=timeout, capture_output=True,
             input=(input or "").encode(), user=user, group=user, extra_groups=None if user is None else [],
             cwd=self._directory,
         )

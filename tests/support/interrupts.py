@@ -8,6 +8,7 @@ finalizers, in which Python throws every exception away.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import re
@@ -26,14 +27,15 @@ class Interrupt(KeyboardInterrupt):
 class _Points:
     """Counts points and raises at one of them."""
 
-    def __init__(self, number: int, seen: Callable[[str], bool]) -> None:
+    def __init__(self, number: int, seen: Callable[[str], bool], outer: FrameType) -> None:
         self.left = number
         self.place = ""
         self._seen = seen
+        self._outer = outer  # the work is called from there
         self._entered: set[tuple[FrameType, int]] = set()
 
     def of_lines(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        if not self._seen(frame.f_code.co_filename) or _finalizes(frame):
+        if not self._seen(frame.f_code.co_filename) or self._finalizes(frame):
             return None
         if event == "line" and not self._cannot_raise(frame):
             self._count(frame, event)
@@ -42,7 +44,7 @@ class _Points:
     def of_calls(self, frame: FrameType, event: str, _argument: Any) -> None:
         # A generator that goes on is a call as well, one that would not even run its `finally` if it failed.
         begins = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
-        if (begins or event == "c_return") and self._seen(frame.f_code.co_filename) and not _finalizes(frame):
+        if (begins or event == "c_return") and self._seen(frame.f_code.co_filename) and not self._finalizes(frame):
             self._count(frame, event)
 
     def _count(self, frame: FrameType, event: str) -> None:
@@ -55,11 +57,9 @@ class _Points:
             raise Interrupt
 
     def _cannot_raise(self, frame: FrameType) -> bool:
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if line == "try:":
-            return True
-        if not _LOCK_BLOCK.match(line):
-            return False
+        kind = _kind(frame.f_code.co_filename, frame.f_lineno)
+        if kind != "lock":
+            return kind == "try"
         here = (frame, frame.f_lineno)
         if here in self._entered:
             self._entered.discard(here)
@@ -68,12 +68,19 @@ class _Points:
         return False
 
 
-def _finalizes(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == "__del__":
-            return True
-        frame = frame.f_back
-    return False
+    def _finalizes(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame is not self._outer:
+            if frame.f_code.co_name == "__del__":
+                return True
+            frame = frame.f_back
+        return False
+
+
+@functools.cache
+def _kind(file: str, number: int) -> str:
+    """What a line is, of those that nothing can come before."""
+    line = linecache.getline(file, number).strip()
+    return "try" if line == "try:" else "lock" if _LOCK_BLOCK.match(line) else ""
 
 
 def _in_engine(file: str) -> bool:
@@ -87,10 +94,10 @@ def interrupted(
 
     The run without one, which comes last, is not yielded. `expected`: what `work` itself may raise.
     """
-    number = 0
+    number, seen, outer = 0, functools.cache(seen), sys._getframe()
     while True:
         number += 1
-        points = _Points(number, seen)
+        points = _Points(number, seen, outer)
         try:
             if way == "lines":
                 sys.settrace(points.of_lines)

@@ -60,6 +60,9 @@ def verify(reader: Reads, no: int, number: int) -> Verified:
         if one.state != "done":
             because = f"generation {one.generation}, which it was made from, is {one.state}"
             return Verified(generation=number, ok=False, because=because, rows=looked_at)
+        if one.damaged:
+            because = f"the anchors of generation {one.generation} cannot be read"
+            return Verified(generation=number, ok=False, because=because, rows=looked_at)
         digest, count = source_of(reader, one)
         looked_at += count
         if count != one.source_rows:

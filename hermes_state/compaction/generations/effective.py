@@ -90,6 +90,8 @@ def placed_in(story: Story, generation: Generation) -> Generation | None:
 
 def holds(reader: Reads, story: Story, generation: Generation) -> bool:
     """Whether a generation, in the story's positions, stands for what it took out."""
+    if generation.damaged:
+        return False
     if generation.state != "done" or generation.cut_at > min(story.last(generation.session_no), _LAST - 1) + 1:
         return False
     then = view_at(reader, story, generation.edit_mark)

@@ -14,6 +14,7 @@ from typing import Any
 from hermes_state.compaction.generations import effective, rows
 from hermes_state.compaction.generations.effective import Story
 from hermes_state.compaction.generations.records import Generation, LiveView
+from hermes_state.compaction.late import with_late_results
 from hermes_state.compaction.render import Live, placed
 from hermes_state.conversation.context import COLUMNS, chat
 from hermes_state.conversation.session_rows import Reads
@@ -42,7 +43,7 @@ def live_view(
     )
     live = _rows(reader, story, generation, clips, extras)
     summary = None if generation is None else rows.summary_of(reader, generation)
-    messages = placed(live, summary=summary)
+    messages = placed(live if generation is None else with_late_results(live), summary=summary)
     newest, model = reader.rows(
         "SELECT coalesce((SELECT max(seq) FROM messages WHERE session_no = s.no), 0), model FROM sessions s"
         " WHERE no = ?", (no,),

@@ -56,8 +56,10 @@ class Generation:
     tokens_fixed: int
     tokens_reserved: int
     tokens_before: int
+    # of the view that was planned: what was said while the summary was made is not in it
     tokens_after: int | None
     policy: str
+    # size, overflow, manual, window, or work: what was done since the pass before filled the window
     reason: str
     # user messages in the view's session when the plan was read; the session's model then
     turn: int
@@ -73,6 +75,8 @@ class Generation:
     # epoch seconds UTC
     started_at: float
     ended_at: float | None
+    # its anchors cannot be read: which messages it keeps is not known, and no view goes through it
+    damaged: bool = False
 
     @property
     def owner(self) -> OwnerIdentity | None:
@@ -95,7 +99,8 @@ class Generation:
 
     def document(self) -> dict[str, Any]:
         """The row as JSON values, for `--json` and exports; the owner as text."""
-        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("domain", "error")}
+        left = ("domain", "error", "damaged")
+        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left}
         record.update(
             anchors=list(self.anchors), error=None if self.error is None else dict(self.error),
             boot_id=self.domain.boot_id, time_namespace=self.domain.time_namespace,
@@ -156,7 +161,7 @@ class Draft:
     tokens_reserved: int
     tokens_before: int
     policy: str = "default"
-    # size, overflow, manual, window
+    # size, overflow, manual, window, work
     reason: str = "size"
     summarizer: str | None = None
 

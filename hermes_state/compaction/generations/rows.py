@@ -16,6 +16,7 @@ from typing import Any
 from hermes_state.clock import ClockDomain
 from hermes_state.compaction.clips import Clip
 from hermes_state.compaction.generations.records import Generation
+from hermes_state.conversation import json_values
 from hermes_state.conversation.context import parsed
 from hermes_state.conversation.session_rows import Reads
 
@@ -91,12 +92,16 @@ def summary_of(reader: Reads, generation: Generation) -> str | None:
 
 
 def clips_of(reader: Reads, id: int, shift: int = 0) -> dict[int, Clip]:
-    """What row `id` shows shortened, by position moved by `shift`."""
+    """What row `id` shows shortened, by position moved by `shift`.
+
+    A clip that cannot be read is none: it only shortens, so its message is shown whole until the next pass.
+    """
     return {
-        position + shift: Clip.from_json(text)
+        position + shift: clip
         for position, text in reader.rows(
             "SELECT position, clip FROM compaction_clips WHERE compaction_id = ? ORDER BY position", (id,)
         )
+        if (clip := Clip.read(text)) is not None
     }
 
 
@@ -109,10 +114,11 @@ def _generation(row: tuple[Any, ...]) -> Generation:
      summary, form, summarizer, prompt_digest, window, tokenizer, tokens_fixed, tokens_reserved, tokens_before,
      tokens_after, policy, reason, turn, model, error, owner, renewals, boot_id, time_namespace, expires_boottime,
      term_seconds, started_at, ended_at) = row
+    kept = _anchors(anchors, cut_at)
     return Generation(
         id=id, parent_id=parent_id, session_no=session_no, generation=generation, state=state, cut_at=cut_at,
         watermark=watermark, edit_mark=edit_mark,
-        anchors=tuple(sorted({one for one in parsed(anchors, list) if type(one) is int})), source_rows=source_rows,
+        anchors=kept or (), damaged=kept is None, source_rows=source_rows,
         source_digest=source_digest, summary=summary, form=form, summarizer=summarizer, prompt_digest=prompt_digest,
         window=window, tokenizer=tokenizer, tokens_fixed=tokens_fixed, tokens_reserved=tokens_reserved,
         tokens_before=tokens_before, tokens_after=tokens_after, policy=policy, reason=reason, turn=turn, model=model,
@@ -120,6 +126,17 @@ def _generation(row: tuple[Any, ...]) -> Generation:
         domain=ClockDomain(boot_id=boot_id or "", time_namespace=time_namespace or ""),
         expires_boottime=expires_boottime, term_seconds=term_seconds, started_at=started_at, ended_at=ended_at,
     )
+
+
+def _anchors(text: str, cut_at: int) -> tuple[int, ...] | None:
+    """Positions below the cut, ascending; None when they cannot be read. `positions_json` wrote them."""
+    try:
+        found = json_values.read(text)
+    except ValueError:
+        return None
+    if not isinstance(found, list) or any(type(one) is not int or one >= cut_at for one in found):
+        return None
+    return tuple(sorted(set(found)))
 
 
 def positions_json(positions: Sequence[int]) -> str:

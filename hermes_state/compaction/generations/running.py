@@ -10,6 +10,7 @@ caller's turn goes on without one.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -134,10 +135,17 @@ def renew(core: Core, running: Running) -> Running:
 def fail(core: Core, running: Running, error: BaseException) -> Generation | None:
     """End a pass that its maker gives up; returns the row as it stands, None when it is gone with its session.
 
-    What has ended already stays as it is.
+    What has ended already stays as it is. What is no `Exception` (an interrupt, a cancelled await, the end of the
+    program) is `cancelled`: it came from outside, and says nothing about the pass.
     """
-    code = error.code if isinstance(error, StateError) else "summarizer_failed"
-    text = error_json(code, str(error) or type(error).__name__, type=type(error).__name__)
+    kind = type(error).__name__
+    if isinstance(error, StateError):
+        code, message = error.code, str(error)
+    elif isinstance(error, (Exception, BaseExceptionGroup)) and not isinstance(error, CancelledError):
+        code, message = "summarizer_failed", str(error) or kind
+    else:
+        code, message = "cancelled", f"The pass was ended from outside: {kind}."
+    text = error_json(code, message, type=kind)
 
     def work(tx: Transaction) -> Generation | None:
         found = rows.one(tx, running.generation.id)
@@ -239,9 +247,15 @@ def _is_running(tx: Transaction, session_id: str, other: Generation) -> Compacti
 def _lost(tx: Transaction, one: Generation, found: Generation | None) -> CompactionLost:
     state = None if found is None else found.state
     what = "is gone" if found is None else f"has ended: it is {state}"
+    # The word of what ended it, as a commit that came too late would have it.
+    because = "session_deleted"
+    if found is not None:
+        code = str((found.error or {}).get("code", "lease_lost"))
+        because = "lease_lost" if code == "maker_gone" else code
     return CompactionLost(
         f"Generation {one.generation} of a session of {tx.path} {what}.",
         hint="Stop this work; what was said is all there.", path=tx.path, compaction_id=one.id, state=state,
+        because=because,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hermes_state.compaction.clips import Clip
-from hermes_state.compaction.planning.anchors import Anchors, anchor_numbers, anchors_of
+from hermes_state.compaction.planning.anchors import MOST_LEFT_OPEN, Anchors, anchor_numbers, anchors_of
 from hermes_state.compaction.planning.budget import TAIL
 from hermes_state.compaction.planning.groups import Group, groups_of, last_user_row
 from hermes_state.compaction.planning.records import Budget, Plan
@@ -74,7 +74,10 @@ class _Walk:
         waiting = next((n for n in range(len(self.groups) - 1, -1, -1) if self.groups[n].open), None)
         numbers = anchor_numbers(last_user, waiting, len(self.groups) - 1)
         self._spared = set(numbers)
-        self.anchors: Anchors = anchors_of(last_user, waiting, numbers[-1], [self.size(n) for n in numbers])
+        left_open = [n for n, group in enumerate(self.groups) if group.left_open and n not in self._spared]
+        self.anchors: Anchors = anchors_of(
+            last_user, waiting, numbers[-1], [self.size(n) for n in numbers], left_open[-MOST_LEFT_OPEN:]
+        )
         self._blocked: tuple[int, int] | None = None
 
     def size(self, number: int) -> Sized:
@@ -108,7 +111,8 @@ class _Walk:
 
     def kept_before(self, first: int) -> list[int]:
         """Numbers of the anchors that lie before group `first`."""
-        return [number for number in anchor_numbers(self.anchors.last_user, self.anchors.open, first) if number < first]
+        kept = {self.anchors.last_user, self.anchors.open, *self.anchors.left_open}
+        return sorted(number for number in kept if number is not None and number < first)
 
     def clips(self, numbers: Sequence[int]) -> dict[int, Clip]:
         """How rows of the groups that stay are shortened."""
@@ -130,7 +134,7 @@ class _Walk:
             said.append(f"next rows {group.first}-{group.stop - 1} need {self.tokens(number)} of {left}")
         for number in self.kept_before(first):
             group = self.groups[number]
-            what = "anchor open-group" if number == self.anchors.open else "anchor last-user"
+            what = "anchor last-user" if number == self.anchors.last_user else "anchor open-group"
             said.append(f"{what} rows {group.first}-{group.stop - 1} take {self.tokens(number)}")
         if tail_tokens > self._budget.tail:
             said.append(f"anchor newest rows {self.groups[-1].first}-{self.groups[-1].stop - 1} over the tail budget")

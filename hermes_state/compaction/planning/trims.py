@@ -19,6 +19,9 @@ from hermes_state.compaction.planning.bodies import PLACE, Body, count_of, text_
 from hermes_state.compaction.tokens import TokenCounter
 
 _FIRST_RUNG = 96
+# Below it only the beginning is shown: of a result whose part is hardly more than its mark, what it begins with tells
+# more than the mark alone.
+_HEADS = (24, 48)
 # Each rung is a fifth longer than the one before: the text shown is on average a tenth shorter than it might be, and
 # all that is counted on the way is six times what is shown.
 _GROWTH = (6, 5)
@@ -26,6 +29,7 @@ _GROWTH = (6, 5)
 
 def ladder(longest: int) -> Iterator[int]:
     """Characters kept, ascending, below `longest`."""
+    yield from (kept for kept in _HEADS if kept < longest)
     kept = _FIRST_RUNG
     while kept < longest:
         yield kept
@@ -55,7 +59,7 @@ def trim(body: Body, limit: int, counter: TokenCounter, *, spare: bool) -> BodyC
     else:
         chosen = line
     for kept in ladder(body.length):
-        head = kept * 2 // 3
+        head = kept if kept < _FIRST_RUNG else kept * 2 // 3
         if body.sort == "text":
             following = BodyClip(path=body.path, kind="text", head=head, tail=kept - head)
             shown: Any = head_and_tail(text, head, kept - head, PLACE, size)

@@ -1,9 +1,9 @@
 """What a summariser gave, made fit to stand in a view, or replaced.
 
 Invariant: whatever comes in, what goes out is a text about *this* source that is within the budget by the caller's
-counter. What cannot be used (nothing, an error, reasoning only, an echo, a text that could be of any conversation, the
-summary before it once more, one larger than what it stands for) is replaced by the extractive summary, and a note says
-why. No message leaves a view for a constant string.
+counter. What cannot be used (nothing, an error, reasoning only, bytes that are no text, an echo, a text that could be
+of any conversation, the summary before it once more, one larger than what it stands for) is replaced by the extractive
+summary, and a note says why. No message leaves a view for a constant string.
 
 Not for: judging how good a summary is. Asking the model again was rejected: a small local model that failed takes a
 minute to fail again, while the replacement takes milliseconds.
@@ -12,7 +12,8 @@ minute to fail again, while the replacement takes milliseconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,12 @@ _WINDOW = 12                  # words; so many in a row are a copy
 _WINDOWS = 16                 # places of an answer that are looked for in the source
 _LEAST_WORDS = 4              # an answer of fewer words says nothing about a conversation
 _WORD = re.compile(r"\w+")
+# Percent of an answer that may be no text. Bytes that are none have 10 to 60, however they were decoded; a model that
+# breaks off within a character, or writes one that is newer than this Python, has less than one.
+_MOST_GARBLED = 5
+_NO_TEXT = frozenset({"Cc", "Cn", "Co", "Cs"})
+# An answer with so many words and values of its own shares at least one in a hundred of them with its source.
+_MANY = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +101,11 @@ def _usable(
         notes.append(f"too_large: {whole} tokens, cut to {budget}")
         if len(_WORD.findall(single)) < _LEAST_WORDS:
             return None
+        # What it said about the conversation may have been in what was cut off.
+        why = _wrong(single, source, previous)
+        if why is not None:
+            notes.append(why)
+            return None
         tokens = counting.count(single)
     stood_for = sum(message_tokens(message, counting) for message in source) + counting.count(previous or "")
     if tokens > stood_for:
@@ -104,6 +116,11 @@ def _usable(
 
 def _wrong(text: str, source: Sequence[dict[str, Any]], previous: str | None) -> str | None:
     """Why `text` is no summary of `source`; None when it may be one."""
+    strange = 0 if text.isascii() else sum(  # printable() has taken out the control characters of ASCII
+        mark == "\ufffd" or (not mark.isascii() and unicodedata.category(mark) in _NO_TEXT) for mark in text
+    )
+    if strange * 100 > len(text) * _MOST_GARBLED:
+        return f"garbled: {strange} of {len(text)} characters are no text"
     words = [word.lower() for word in _WORD.findall(text)]
     if len(words) < _LEAST_WORDS and text.isascii():
         return f"too_short: {len(words)} words"
@@ -131,24 +148,29 @@ def _echoes(words: list[str], spoken: str) -> bool:
 
 
 def _is_constant(text: str, spoken: str) -> bool:
-    """True when the answer shares no identifier and hardly a word with a source that has some."""
-    own = _specific(spoken)
+    """True when the answer shares no identifier and hardly a word with a source that has some.
+
+    A digit or two is no identifier: noise has them, and so has a sentence about nothing.
+    """
+    own = set(_specific(spoken))
     if len(own) < 5:
         return False
-    shared = _specific(text) & own
+    said = list(_specific(text))
+    again = [key for key in said if key in own and (len(key) > 2 or not key.isascii())]
+    if len(said) >= _MANY and len(again) * 100 < len(said):
+        return True
+    shared = set(again)
     return len(shared) < 2 and not any(any(map(str.isdigit, key)) for key in shared)
 
 
-def _specific(text: str) -> set[str]:
+def _specific(text: str) -> Iterator[str]:
     """Values, and words that not every conversation has; a run without spaces gives each two characters of it."""
-    found: set[str] = set()
     for line in text.split("\n"):
         for token in tokens_of(line):
             if token.value or (token.key.isascii() and len(token.key) >= 4 and token.key not in GENERIC_WORDS):
-                found.add(token.key)
+                yield token.key
             elif not token.key.isascii():
-                found.update(token.key[at : at + 2] for at in range(max(1, len(token.key) - 1)))
-    return found
+                yield from (token.key[at : at + 2] for at in range(max(1, len(token.key) - 1)))
 
 
 def cut_at_line(text: str, budget: int, count: Callable[[str], int]) -> str:

@@ -178,7 +178,11 @@ def _window(row: tuple[Any, ...]) -> Window:
 
 
 def _evidence(text: str) -> dict[str, Any]:
-    found = json.loads(text)
+    """Where a number was seen, for people; the number counts without it, so damage to it is told and stops nobody."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"source": "unreadable"}
     return found if isinstance(found, dict) else {"source": found}
 
 

@@ -14,7 +14,9 @@ dropped one again, within that day.
 
 What changes on disk: one row of the outbox each. Lock: the write lock, for some milliseconds each, beside whoever uses
 the store.
-Left alone: what a process is sending now and what is settled, which are refused.
+Left alone: what a process is sending now and what is settled, which are refused. A claim whose
+sender is gone or past its term is settled as lost first: what may be sent only once is unknown then and stays so, the
+rest is dropped.
 
 \b
 Example:
@@ -25,26 +27,31 @@ Exit: 0 done, 1 refused, not found, not confirmed or failed, 2 usage, 65 damaged
 """
 
 
-@click.command("drop", help=HELP, short_help="Take back obligations that nobody has sent.")
+@click.command(
+    "drop", help=HELP, short_help="Take back obligations that nobody has sent.",
+    options_metavar="--reason TEXT [OPTIONS]",
+)
 @click.argument("which", nargs=-1, required=True, metavar="ID...")
 @click.option("--reason", required=True, metavar="TEXT", help="Why, for whoever asks later; at most 4,000 characters.")
 @click.option("--dry-run", is_flag=True, help="Say what would be dropped; change nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @store_options
 def command(ctx: Context, *, which: tuple[str, ...], reason: str, dry_run: bool, yes: bool) -> int:
+    from hermes_state.outbox import State
     from hermes_state.outbox.inputs import MOST_REASON, text
     from hermes_state.outbox.people import refuse_end
     from maintenance.commands.outbox.shown import document, find, line, opened
     from maintenance.output.documents import print_json
-    from maintenance.output.text import plural
+    from maintenance.output.text import plural, safe_text
     from maintenance.plan import Plan, confirm
 
     text("--reason", reason, most=MOST_REASON, of="")
     with opened(ctx, read_only=True) as store:
         named = [find(store, word) for word in which]
-    chosen = list({one.id: one for one in named}.values())
+    chosen = list({one.obligation.id: one for one in named}.values())
     for one in chosen:
-        refuse_end(ctx.db, one)
+        if one.sender is None or not one.sender.lost:
+            refuse_end(ctx.db, one.obligation)
     facts = {"path": ctx.db, "obligations": [document(one) for one in chosen]}
     plan = Plan(
         title=f"{plural(len(chosen), 'obligation')} of {ctx.db} to drop", lines=tuple(line(one, ctx) for one in chosen),
@@ -57,9 +64,16 @@ def command(ctx: Context, *, which: tuple[str, ...], reason: str, dry_run: bool,
         click.echo("Nothing was changed.", err=True)
         return 1
     with opened(ctx, read_only=False) as store:
-        dropped = [store.outbox.drop(one.id, reason=reason) for one in chosen]
+        after = store.outbox.look_at([store.outbox.drop(one.obligation.id, reason=reason) for one in chosen])
+    dropped = [one for one in after if one.obligation.state is State.DROPPED]
     if ctx.json:
-        print_json({"dry_run": False, "path": ctx.db, "obligations": [document(one) for one in dropped]})
-    else:
-        click.echo(f"Dropped {plural(len(dropped), 'obligation')}.")
+        print_json({"dry_run": False, "path": ctx.db, "obligations": [document(one) for one in after]})
+        return 0
+    for one in after:
+        if one not in dropped:
+            click.echo(safe_text(
+                f"{one.obligation.dedupe_id} is {one.obligation.state}: its sender was lost, and nobody knows whether"
+                " it went out; it is not sent again."
+            ))
+    click.echo(f"Dropped {plural(len(dropped), 'obligation')}.")
     return 0

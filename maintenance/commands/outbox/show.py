@@ -31,18 +31,22 @@ def command(ctx: Context, *, which: str) -> None:
     from maintenance.commands.outbox.shown import document, facts, find, json_lines, opened, verdict_lines
     from maintenance.output.documents import print_json
     from maintenance.output.tables import print_facts
+    from maintenance.output.text import plural
 
     with opened(ctx, read_only=True) as store:
-        one = find(store, which)
+        looked = find(store, which)
+    one = looked.obligation
     if ctx.json:
-        print_json({"path": ctx.db, **document(one), "payload": one.payload})
+        print_json({"path": ctx.db, **document(looked), "payload": one.payload})
         return
-    print_facts(facts(one, ctx))
+    print_facts(facts(looked, ctx))
     for text in verdict_lines(one, ctx):
         click.echo(text)
     if one.blanked:
-        click.echo(f"Its payload ({one.payload_bytes:,} bytes) was blanked after it was settled.")
+        click.echo(f"Its payload ({plural(one.payload_bytes, 'byte')}) was blanked after it was settled.")
+    elif "payload" in one.unreadable:
+        click.echo(f"Its payload ({plural(one.payload_bytes, 'byte')}) cannot be read.")
     else:
-        click.echo(f"Payload ({one.payload_bytes:,} bytes):")
+        click.echo(f"Payload ({plural(one.payload_bytes, 'byte')}):")
         for text in json_lines(one.payload):
             click.echo(text)

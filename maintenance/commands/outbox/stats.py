@@ -9,8 +9,9 @@ from maintenance.context import Context, store_options
 HELP = """Count obligations by kind and state.
 
 Says what is overdue (due now and not sent; with every transport up it is sent within moments), and from when on ids of
-settled obligations are remembered: one that was made before is refused as too old. Settled ones are remembered for 7
-days. `hermes outbox list --state pending` shows what is owed.
+settled obligations are remembered: one that was made before is refused as too old. What waits behind something of its
+lane is counted apart, and so is what a sender had that is gone. Settled ones are remembered for 7
+days after their verdict. `hermes outbox list --state pending` shows what is owed.
 
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything.
@@ -36,6 +37,7 @@ def command(ctx: Context) -> None:
         print_json({
             "path": ctx.db, "by_state": dict(counts.by_state),
             "by_kind": {kind: dict(states) for kind, states in counts.by_kind.items()}, "overdue": counts.overdue,
+            "blocked": counts.blocked, "left": counts.left, "due_ahead": counts.due_ahead,
             "oldest_due_at": rfc3339(counts.oldest_due_at),
             "remembered_from": rfc3339(counts.remembered_from) if counts.remembered_from else None,
         })
@@ -49,6 +51,18 @@ def command(ctx: Context) -> None:
         click.echo(
             f"{plural(counts.overdue, 'obligation')} due and not sent, the oldest"
             f" {human_age(counts.oldest_due_at, ctx.clock)}."
+        )
+    if counts.blocked:
+        click.echo(f"{plural(counts.blocked, 'obligation')} due and behind something of the same lane.")
+    if counts.left:
+        click.echo(
+            f"{plural(counts.left, 'obligation')} claimed by a sender that is gone or past its term: the next claim"
+            " settles them, by their policy."
+        )
+    if counts.due_ahead:
+        click.echo(
+            f"{plural(counts.due_ahead, 'obligation')} put off by a clock that was ahead: the next claim makes them"
+            " due."
         )
     if counts.remembered_from:
         click.echo(f"Ids are remembered that were made after {human_time(counts.remembered_from, ctx.clock)}.")

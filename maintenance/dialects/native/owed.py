@@ -32,9 +32,9 @@ SINCE = "it may have been sent since the copy that it comes from was made"
 CLAIMED = "its sender had it when the content of the store was replaced"
 FORGOTTEN = "the store that was replaced had settled it, and remembered no more how"
 _STANDING = (
-    "state", "attempts", "recoveries", "refunds", "due_at", "fence", "owner", "renewals", "boot_id", "time_namespace",
-    "expires_boottime", "term_seconds", "claimed_at", "settled_at", "verdict", "target", "payload", "payload_bytes",
-    "payload_check",
+    "state", "attempts", "recoveries", "refunds", "due_at", "due_within", "fence", "owner", "renewals", "boot_id",
+    "time_namespace", "expires_boottime", "term_seconds", "claimed_at", "settled_at", "verdict", "target", "payload",
+    "payload_bytes", "payload_check",
 )
 
 
@@ -148,6 +148,7 @@ class Carrier:
                 continue
             if row["settled_at"] is not None:
                 self._stand(number, row, fence=max(fence, row["fence"]))
+                self._doubted.add(row["dedupe_id"])  # judged: also where it is only counted (`Looking`)
                 self._count("verdicts", row["dedupe_id"])
             elif row["fence"] != fence and certain == (row["fence"] < fence):
                 # It was claimed, and what is believed otherwise does not know of it.

@@ -30,6 +30,13 @@ def test_a_text_keeps_its_head_and_tail_and_says_how_to_get_the_rest() -> None:
     assert "recover(seq)" in clipped(row, clip("content", kind="text"))["content"]
 
 
+def test_a_beginning_without_an_end_has_a_short_mark() -> None:
+    clip = Clip(bodies=(BodyClip(path=("content",), kind="text", head=11, tail=0),))
+    shown = clipped({"role": "tool", "content": "exit code 0\n" + "a line\n" * 900}, clip, seq=7)
+    assert shown["content"] == "exit code 0 [... 6,301 characters left out; recover(7) returns all]"
+    assert clipped({"role": "tool", "content": "x" * 60}, clip)["content"] == "x" * 60
+
+
 def test_a_text_that_the_mark_would_not_make_shorter_stays() -> None:
     assert clipped(gives("1", "a" * 60), clip("content", kind="text"), seq=1)["content"] == "a" * 60
 

@@ -24,6 +24,7 @@ from hermes_state.outbox.states import TERMINAL, TRANSITIONS, Event, Policy
 from hermes_state.outbox.verdicts import Lost
 from hermes_state.owners import Presence
 from hermes_state.store import open_store
+from tests.hermes_state.outbox.test_guards import wrong_order
 
 TERM = 60.0
 VERDICTS: dict[str, Any] = {
@@ -66,14 +67,26 @@ class OutboxMachine(RuleBasedStateMachine):
         name = f"row {self.count}"
         self.store.outbox.append(
             dedupe_id=name, kind="final", transport="telegram", payload=self.count, policy=policy, lane=lane,
-            priority=priority, batch=batch, schedule=Schedule(delays=(5.0, 50.0)),
+            priority=priority, batch=batch and f"{batch} {policy}", schedule=Schedule(delays=(5.0, 50.0)),
         )
         self.said[name] = [0, 0]
 
     @rule(who=st.integers(0, 2), limit=st.integers(1, 4))
     def claim(self, who: int, limit: int) -> None:
         box = self.senders[who]
-        for claim in box.claim(["telegram"], limit=limit, term_seconds=TERM):
+        claims = box.claim(["telegram"], limit=limit, term_seconds=TERM)
+        if sum(len(claim) for claim in claims) < limit:
+            fell = {claim.primary.lane for claim in claims} | {one.lane for claim in claims for one in claim}
+            rows = [row for row in self.store.outbox.page(limit=500) if row.state not in TERMINAL]
+            left = [
+                row for row in rows if row.state is State.PENDING and row.due_at <= self.clock.now()
+                and (row.lane is None or row.lane not in fell) and not any(
+                    other.lane == row.lane is not None and (-other.priority, other.id) < (-row.priority, row.id)
+                    for other in rows
+                )
+            ]
+            assert left == [], "something that could be claimed was left"
+        for claim in claims:
             given = [one.dedupe_id for one in claim]
             for one in claim:
                 if one.policy is Policy.AT_MOST_ONCE:
@@ -160,6 +173,10 @@ class OutboxMachine(RuleBasedStateMachine):
     def drop_newest(self) -> None:
         for row in self.store.outbox.page(states=[State.PENDING], limit=1):
             self.store.outbox.drop(row.id, reason="a person")
+
+    @invariant()
+    def every_lane_has_one_first_row(self) -> None:
+        assert wrong_order(self.store) == []
 
     @invariant()
     def books_are_right(self) -> None:

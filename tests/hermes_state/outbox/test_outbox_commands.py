@@ -49,12 +49,14 @@ def db(tmp_path: Path, fake_clock: FakeClock) -> Path:
 def test_the_list_says_when_how_often_and_why(db: Path, run_cli: RunCli) -> None:
     ran = run_cli("outbox", "list", "--db", db)
     assert (ran.exit_code, ran.stderr) == (0, "")
-    assert [re.sub(" +", " ", text).strip() for text in ran.stdout.splitlines()] == [
+    lines = [re.sub(" +", " ", text).strip() for text in ran.stdout.splitlines()]
+    shown = [re.sub(r"\S+:\d+:\d+\)$", "PROCESS)", text) for text in lines]
+    assert shown == [
         "5 pending stop gateway 12345 due in 1 h, 0 of 10 attempts failed",
         "4 pending final telegram chat 7 final/3 due 1.0 s ago, 0 of 3 attempts failed",
         "3 pending final telegram chat 7 final/2 (recovered) due in 10 s, 1 of 3 attempts failed no route",
         "2 unknown final telegram chat 7 final/1 settled 1.0 s ago, 0 of 3 attempts failed ConnectionResetError: in the"
-        " middle",
+        " middle (its sender was PROCESS)",
         "1 accepted final telegram chat 7 final/0 settled 1.0 s ago, 0 of 3 attempts failed",
     ]
     page = run_cli("outbox", "list", "--db", db, "--limit", "2")

@@ -11,7 +11,7 @@ import pytest
 from hermes_state.clock import FakeClock
 from hermes_state.engine import Transaction
 from hermes_state.errors import InvalidInput, StatementFailed
-from hermes_state.outbox import Accepted, Outbox, Recorded, State
+from hermes_state.outbox import Accepted, Failed, Outbox, Recorded, State, upkeep
 from hermes_state.outbox.append import HORIZON_SECONDS
 from hermes_state.outbox.upkeep import BLANK_AFTER_SECONDS
 from hermes_state.store import Store
@@ -94,6 +94,69 @@ def test_the_file_itself_refuses_to_delete_what_is_owed_and_to_change_what_is_se
 
 def changed(change: str, tx: Transaction) -> None:
     tx.execute(f"UPDATE outbox SET {change}")
+
+
+def test_what_waited_long_and_then_failed_can_be_looked_at_for_a_horizon(
+    box: Outbox, owe: Owe, fake_clock: FakeClock
+) -> None:
+    owe("old")
+    fake_clock.advance(HORIZON_SECONDS + 86_400.0)
+    (claim,) = box.claim(["telegram"])
+    box.settle(claim, Failed(why="no such chat", for_good=True))
+    assert (box.upkeep().forgotten, box.get("old").state) == (0, State.FAILED)
+    fake_clock.advance(HORIZON_SECONDS - 1)
+    assert box.upkeep().forgotten == 0
+    made_at = box.get("old").made_at
+    fake_clock.advance(1)
+    assert box.upkeep().forgotten == 1
+    assert box.counts().remembered_from == made_at
+
+
+def test_a_step_ends_when_its_time_is_over_and_says_that_there_is_more(
+    store: Store, box: Outbox, owe: Owe, fake_clock: FakeClock
+) -> None:
+    from hermes_state.outbox.upkeep import PORTION, step
+
+    for number in range(2 * PORTION + 10):
+        owe(f"{number}")
+    settle_all(box)
+    fake_clock.advance(HORIZON_SECONDS + 1)
+    seen = []
+    ticks = iter(range(1000))
+    while True:
+        done = store.core.write(lambda tx: step(tx, at=fake_clock.now(), elapsed=lambda: float(next(ticks))))
+        seen.append((done.blanked, done.forgotten))
+        if not done.more:
+            break
+    assert seen[:3] == [(PORTION, 0), (PORTION, 0), (10, 0)]
+    assert sum(forgotten for _blanked, forgotten in seen) == 2 * PORTION + 10
+    assert box.page() == []
+
+
+def test_a_step_frees_a_few_mebibytes_of_payloads_and_leaves_the_rest_to_the_next(
+    store: Store, box: Outbox, owe: Owe, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MOST_STEP_BYTES", 2500)
+    for number in range(5):
+        owe(f"{number}", payload="x" * 1000)
+    settle_all(box)
+    fake_clock.advance(BLANK_AFTER_SECONDS)
+    steps = [store.core.write(lambda tx: upkeep.step(tx, at=fake_clock.now())) for _ in range(4)]
+    assert [(done.blanked, done.more) for done in steps] == [(2, True), (2, True), (1, False), (0, False)]
+
+
+def test_upkeep_rests_between_its_steps_for_as_long_as_one_takes(
+    box: Outbox, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "step", lambda tx, **_given: slow(fake_clock))
+    before = fake_clock.monotonic()
+    assert box.upkeep(steps=3).more
+    assert fake_clock.monotonic() - before == pytest.approx(3 * 0.5 + 2 * 0.5)
+
+
+def slow(clock: FakeClock) -> upkeep.Tidied:
+    clock.advance(0.5)
+    return upkeep.Tidied(blanked=1, forgotten=0, forgotten_early=0, more=True)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.maintenance.adopting import nobody
 from tests.maintenance.backups.making import put_back, query, tidy
 from tests.maintenance.owing import LEAST, ONCE, horizon, owe, owing_store, send, sent, states
 from tests.maintenance.replacement.replacing import STATES, overwrite
+from tests.support.cli import RunCli
 from tests.support.native_release import FOLDER
 
 SINCE = "it may have been sent since the copy that it comes from was made"
@@ -173,3 +174,58 @@ def test_a_drill_compares_what_is_owed_and_judges_nothing(tmp_path: Path) -> Non
     with open_store(path=db) as store:
         send(store, "reply")
     assert drill(backup(tidy(db)).path, scanner=nobody).findings == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("readable", [True, False])
+def test_the_plan_and_the_report_say_what_becomes_of_obligations(
+    tmp_path: Path, run_cli: RunCli, readable: bool
+) -> None:
+    db = owing_store(tmp_path, "sent", "tried", "owed", "stop")
+    with open_store(path=db) as store:
+        owe(store, "reply", LEAST)
+    made = backup(tidy(db))
+    with open_store(path=db) as store:
+        send(store, "sent")
+        send(store, "tried", Failed(why="no"))
+        for name, policy in (("later", ONCE), ("later reply", LEAST)):
+            owe(store, name, policy)
+        store.outbox.claim(["stop", "reply"], limit=2)
+    tidy(db)
+    if not readable:
+        db.write_bytes(b"x" * 4096)
+    dry = run_cli("sessions", "restore", made.path, "--db", db, "--dry-run")
+    assert dry.exit_code == 0, dry.stderr
+    counted = run_cli("sessions", "restore", made.path, "--db", db, "--dry-run", "--json").json["obligations_then"]
+    assert "outbox" not in dry.stdout  # as a table of which rows are gone
+    may = [
+        "may have been sent, and at most once: unknown, not sent again; a person decides",
+        "may have been sent, and at least once: sent again, marked as recovered",
+    ]
+    since = (
+        "carried over from the store: 1 with the verdict that they have got since, 1 with the attempts made since,"
+        " 2 recorded since"
+    )
+    lines = [line.strip() for line in dry.stdout.splitlines()]
+    once, again = f"{1 if readable else 4} obligation{'' if readable else 's'} {may[0]}", f"1 obligation {may[1]}"
+    expected = [f"4 obligations would be {since}", once, again]
+    if not readable:
+        expected[0] = (
+            "what the store knows of obligations cannot be read whole: what the backup owes may have been sent since"
+        )
+    assert [line for line in lines if "obligation" in line] == expected
+    done = run_cli("sessions", "restore", made.path, "--db", db, "--yes", "--json").json
+    assert counted == {"known": readable, **done["obligations"]} and done["obligations_then"] == counted
+
+
+@pytest.mark.slow
+def test_the_report_to_people_names_what_was_carried_over(tmp_path: Path, run_cli: RunCli) -> None:
+    db = owing_store(tmp_path, "sent")
+    made = backup(db)
+    with open_store(path=db) as store:
+        send(store, "sent")
+    ran = run_cli("sessions", "restore", made.path, "--db", tidy(db), "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    assert (
+        "1 obligation was carried over from the store: 1 with the verdict that they have got since.\n" in ran.stdout
+    )

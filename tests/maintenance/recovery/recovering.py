@@ -5,8 +5,11 @@ Invariant: the same arguments give the same rows. Not for: damage itself (`herme
 
 from __future__ import annotations
 
+import functools
+import os
 import random
 import shutil
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import apsw
 import pytest
 
 from hermes_state import open_store
+from hermes_state.clock import CLOCK_FILE_VARIABLE
 from hermes_state.conversation.row_check import row_check
 from hermes_state.engine import APPLICATION_ID, Transaction
 from hermes_state.testing.damage_cases import CASES
@@ -33,10 +37,25 @@ Row = tuple[Any, ...]
 
 
 def native_store(folder: Path, *, sessions: int = 24, messages: int = 14, seed: int = 5) -> Path:
-    """A native store with all that a recovery must join again: bodies, texts, edits, branches, usage, compactions."""
-    chance = random.Random(seed)
+    """A native store with all that a recovery must join again: bodies, texts, edits, branches, usage, compactions.
+
+    It is made once in a process, and copied for those that ask for the same: the copies are one store.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     db = folder / "state.db"
+    db.write_bytes(_native_content(sessions, messages, seed, os.environ.get(CLOCK_FILE_VARIABLE)))
+    db.chmod(0o600)
+    return db
+
+
+@functools.cache
+def _native_content(sessions: int, messages: int, seed: int, _clock: str | None) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return _make_native(Path(folder) / "state.db", sessions, messages, seed).read_bytes()
+
+
+def _make_native(db: Path, sessions: int, messages: int, seed: int) -> Path:
+    chance = random.Random(seed)
 
     def text(words: int) -> str:
         return " ".join(f"{chance.choice(WORDS)}{chance.randrange(999)}" for _ in range(words))
@@ -113,10 +132,20 @@ def leave_wal(db: Path, *, commits: int = 12) -> None:
 
 def foreign_store(folder: Path, version: str, *, grown: int = 0) -> Path:
     """The fixture of a release, with more sessions when asked."""
-    db = unpack(version, folder / "state.db")
-    if grown:
-        grow(db, sessions=grown)
+    if not grown:
+        return unpack(version, folder / "state.db")
+    folder.mkdir(parents=True, exist_ok=True)
+    db = folder / "state.db"
+    db.write_bytes(_grown_content(version, grown))
     return db
+
+
+@functools.cache
+def _grown_content(version: str, sessions: int) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        db = unpack(version, Path(folder) / "state.db")
+        grow(db, sessions=sessions)
+        return db.read_bytes()
 
 
 def everything(path: Path) -> dict[Key, Row]:

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_state import open_store
 from hermes_state.errors import TooOld
+from hermes_state.outbox.append import check_of
 from hermes_state.testing.pages import DatabaseFile
 from maintenance.recovery.install import install
 from maintenance.recovery.owing import later_of
@@ -190,3 +191,21 @@ def test_an_install_over_the_very_store_leaves_what_it_owes_and_over_a_later_one
     done = install(context(tidy(db)), report, scanner=nobody)
     assert states(db) == {"stop": ("pending", 0, 0, None), "sent": ("accepted", 0, 0, "Accepted")}
     assert done.obligations.verdicts == 1
+
+
+@pytest.mark.parametrize("policy", [ONCE, LEAST])
+def test_a_payload_that_nobody_can_read_is_kept_as_a_text_and_sent_by_nobody(tmp_path: Path, policy: str) -> None:
+    """Its check holds: it is what was recorded, and the text in its place is not."""
+    db = owing_store(tmp_path, "deep", "owed", policy=policy)
+    deep = "[" * 100_000 + "]" * 100_000
+    with open_store(path=db) as store:
+        row = store.outbox.get("deep")
+        check = check_of(row.kind, row.transport, row.target, None, None, 0, row.policy, deep)
+        store.core.write(lambda tx: tx.execute(
+            "UPDATE outbox SET payload = ?, payload_check = ? WHERE dedupe_id = 'deep'", (deep, check)
+        ))
+    report = recovered(tidy(db))
+    assert states(report.output)["deep"] == ("unknown", 0, 1, "its content cannot be read")
+    assert sent(report.output, "deep", "owed") == ["owed"]
+    with open_store(path=report.output, read_only=True) as store:
+        assert store.outbox.get("deep").payload == deep

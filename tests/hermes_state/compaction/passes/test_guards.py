@@ -87,8 +87,8 @@ def test_refills_wait_for_the_ladder_and_then_are_given_up() -> None:
     verdict = before(replace(FULL, at=1e9), rows)
     assert (verdict.go, verdict.why, verdict.final, verdict.retry_turn) == (False, "refilled", True, 28)
     assert verdict.detail == (
-        "The window was full again after each of 7 passes in 8 user messages; it is not tried again before something"
-        " changes."
+        "The window was full again after each of 7 passes in 8 user messages, with too little work between them; it is"
+        " not tried again before something changes."
     )
 
 
@@ -139,6 +139,33 @@ def test_the_next_process_goes_on_at_once_where_one_died_but_not_for_ever() -> N
     rows = [failed(number, error="maker_gone") for number in (1, 2)]
     assert before(FULL, rows).go
     assert before(FULL, [*rows, failed(3, error="maker_gone")]).why == "cooldown"
+
+
+def test_the_reason_of_a_pause_counts_every_pass_that_was_not_finished() -> None:
+    rows = [failed(number, error="maker_gone") for number in (1, 2, 3)]
+    assert before(FULL, rows).detail == (
+        "3 passes in a row have failed, 2 of them by no fault of theirs; the next is tried in 50 s."
+    )
+    assert before(FULL, [failed(1)]).detail == "The last pass has failed; the next is tried in 50 s."
+
+
+def test_passes_that_their_caller_cancelled_count_for_nothing() -> None:
+    cancelled = [failed(number, error="cancelled") for number in range(1, 9)]
+    assert before(FULL, cancelled).go
+    # Nor do they end a row of failures, or of answers that could not be used.
+    assert before(FULL, [failed(1), *cancelled]).why == "cooldown"
+    assert not asks_summarizer(FULL, [past(1, fallback="timeout", ended_at=9_990.0), *cancelled]).go
+
+
+def test_a_pass_after_work_is_made_however_many_there_were() -> None:
+    rows = [past(number, turn=20, worked=number > 1) for number in range(1, 32)]
+    assert before(replace(FULL, worked=True), rows).go
+    # Without work the next few are made as well, and each that had some makes up for one that had none.
+    assert before(FULL, rows).go
+    idle = [past(number, turn=20) for number in range(32, 36)]
+    assert before(FULL, [*rows, *idle[:3]]).go
+    assert before(replace(FULL, at=5_020.0), [*rows, *idle]).why == "refilled"
+    assert before(replace(FULL, at=5_020.0), [*rows, *idle, past(36, turn=20, worked=True)]).go
 
 
 def test_a_pass_that_the_session_overtook_is_no_failure_at_first() -> None:

@@ -119,6 +119,33 @@ def test_an_open_group_stays_though_the_user_spoke_after_it() -> None:
     assert "anchor open-group rows 49-50 take 365" in made.reasons
 
 
+def test_a_call_that_the_model_went_on_without_stays_and_the_newest_three_of_many_do() -> None:
+    def left(number: int) -> list[Message]:
+        return [says(f"start {number}"), asks(f"late{number}"), says("and?"), replies("It runs. " + LINE * 20)]
+
+    rows = [*talk(12), *left(1), *talk(3)]
+    made = plan(rows, window=4096, count=quarter)
+    assert made.anchors == (49,)
+    assert [each for each in made.reasons if each.startswith("anchor")] == ["anchor open-group rows 49-49 take 11"]
+    assert all(limits(made).values())
+    many = [*talk(12), *left(1), *left(2), *left(3), *left(4), says("read it"), asks("big"), gives("big", LINE * 300)]
+    made = plan(many, window=4096, count=quarter)
+    kept = [*made.anchors, *range(made.end, len(many))]
+    assert [row for row in kept if many[row].get("tool_calls")] == [53, 57, 61, 65]
+    assert all(limits(made).values())
+
+
+@pytest.mark.parametrize(("results", "window"), [(4, 2048), (8, 2048), (8, 4096), (16, 4096), (16, 8192)])
+def test_results_that_have_hardly_room_for_a_mark_keep_their_beginning(results: int, window: int) -> None:
+    ids = [f"c{number}" for number in range(results)]
+    rows = [*talk(6), says("look at all"), asks(*ids)]
+    rows += [gives(each, f"exit code {each}\n" + "log line 17\n" * 550) for each in ids]
+    kept = shown(rows, plan(rows, window=window))
+    for each in ids:
+        text = next(row["content"] for row in kept if row.get("tool_call_id") == each)
+        assert text.startswith(f"exit code {each}\n") and " characters left out" in text
+
+
 def test_the_newest_group_is_shortened_when_it_alone_is_over_the_budget() -> None:
     rows = [*talk(3), says("read it"), asks("big"), gives("big", LINE * 3000)]
     made = plan(rows, window=8192, count=quarter)

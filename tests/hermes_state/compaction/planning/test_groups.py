@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hermes_state.compaction.planning.groups import groups_of, last_user_row, leading_system_rows
+from hermes_state.compaction.late import as_text
+from hermes_state.compaction.planning.groups import STILL_OPEN, groups_of, last_user_row, leading_system_rows
 from hermes_state.conversation.pairing import NOT_RECORDED
 from tests.hermes_state.compaction.planning.histories import Message, asks, gives, replies, says
 
@@ -65,11 +66,27 @@ def test_blocks_of_the_other_shape_are_one_unit_too() -> None:
         ([asks("1", "2"), gives("1"), says("and?")], [(0, 2, True), (2, 3, False)]),
         ([asks("1", "2"), gives("1"), says("and?"), replies("on")], [(0, 2, False), (2, 3, False), (3, 4, False)]),
         ([asks("1"), asks("2"), gives("2")], [(0, 3, True)]),
-        ([asks("1"), gives("1", NOT_RECORDED)], [(0, 1, True), (1, 2, False)]),
+        # what pairing puts in place of a result stays with the call
+        ([asks("1"), gives("1", NOT_RECORDED)], [(0, 2, True)]),
+        ([asks("1", "2"), gives("1", NOT_RECORDED), gives("2")], [(0, 3, True)]),
     ],
 )
 def test_a_group_is_open_until_its_results_came_or_the_model_went_on(rows: list[Message], found: Shape) -> None:
     assert shape(rows) == found
+
+
+def test_a_call_is_left_open_until_its_result_came_or_eight_user_messages_followed() -> None:
+    def left(rows: list[Message]) -> bool:
+        return groups_of(rows, 0)[0].left_open
+
+    def later(times: int) -> list[Message]:
+        return [row for number in range(times) for row in (says(f"and {number}?"), replies("on"))]
+
+    brought = as_text(gives("9"))
+    assert not left([asks("1")]) and left([asks("1"), *later(1)]) and left([asks("1"), *later(STILL_OPEN - 1)])
+    assert left([asks("1"), *later(STILL_OPEN - 1), says([result("9")]), brought])
+    assert not left([asks("1"), *later(STILL_OPEN)])
+    assert not left([asks("1"), gives("1"), *later(1)]) and not left([asks("1"), *later(1), gives("1")])
 
 
 def test_a_result_without_a_call_stands_alone() -> None:

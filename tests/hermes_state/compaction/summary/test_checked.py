@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import random
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +57,43 @@ def test_an_answer_that_cannot_be_used_is_replaced_and_the_note_says_why(answer:
     assert (result.form, result.notes) == ("extractive", (note,))
     assert result.text == extractive(MESSAGES, budget=600, counter=fourths)
     assert 0 < fourths(result.text) <= 600
+
+
+@pytest.mark.parametrize("size", [500, 2_000, 100_000])
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (lambda raw: raw.decode("utf-8", "replace"), "garbled"),
+        (lambda raw: raw.decode("latin-1"), "garbled"),
+        (lambda raw: raw.decode("utf-16-le", "replace"), "garbled"),
+        (lambda raw: base64.b64encode(raw).decode(), "constant"),
+        (lambda raw: raw.hex(" "), "constant"),
+        (lambda raw: base64.b85encode(raw).decode(), "constant"),
+        (lambda raw: " ".join(str(one) for one in raw), "constant"),
+    ],
+    ids=["utf-8", "latin-1", "utf-16", "base64", "hex", "base85", "numbers"],
+)
+def test_bytes_that_are_no_text_are_no_summary(size: int, how: Callable[[bytes], str], why: str) -> None:
+    for seed in range(5):
+        answer = how(random.Random(seed).randbytes(size))
+        result = checked(answer, source=MESSAGES, budget=600, counter=fourths)
+        assert result.form == "extractive", (seed, result.text[:80])
+        assert result.notes[-1].startswith((why, "too_short", "constant", "degenerate")), result.notes
+
+
+def test_one_shared_digit_is_not_about_the_conversation_and_a_good_answer_may_have_a_broken_character() -> None:
+    nothing = "The user asked 4 questions and the assistant answered all 5 of them. Work continues in part 2."
+    result = checked(nothing, source=MESSAGES, budget=600, counter=fourths)
+    assert (result.form, result.notes) == ("extractive", ("constant: nothing in it is about this conversation",))
+    result = checked(GOOD + " \ufffd\ue000", source=MESSAGES, budget=600, counter=fourths)
+    assert (result.form, result.notes) == ("model", ())
+
+
+def test_what_is_left_after_a_cut_is_about_the_conversation_too() -> None:
+    noise = " ".join(f"{random.Random(number).getrandbits(40):x}" for number in range(2000))
+    result = checked(noise + "\n" + GOOD, source=MESSAGES, budget=300, counter=fourths)
+    assert result.form == "extractive"
+    assert result.notes[-1] == "constant: nothing in it is about this conversation"
 
 
 def test_reasoning_fences_and_tags_around_a_good_answer_are_taken_off() -> None:

@@ -133,8 +133,12 @@ class Gathering:
                 "pages": self._work.result("carving") or {},
             }
             if schema.origin == "file":
-                with open_salvage(work.copy) as again:
-                    self._compare(again, filler, fillers, schema, facts)
+                if (compared := notes.load("compared")):
+                    facts |= compared  # by a run that was killed after it: what it mended then is not the source's
+                else:
+                    with open_salvage(work.copy) as again:
+                        self._compare(again, filler, fillers, schema, facts)
+                    notes.save("compared", {name: facts[name] for name in ("confirmed", "compared")})
             if schema.native:
                 # Before references are cleared: a message without its body is mended, not one without a reference.
                 facts["confirmed"]["messages"] = check_messages(

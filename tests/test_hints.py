@@ -16,7 +16,9 @@ from maintenance.doctor.findings import command
 from tests.support.children import PROJECT
 
 PACKAGES = ("hermes_state", "lockowners", "maintenance")
-PROGRAMS = ("hermes-state ", "hermes sessions ", "hermes outbox ", "hermes instances ", "hermes doctor", "mkdir ", "cp -p ")
+PROGRAMS = (
+    "hermes-state ", "hermes sessions ", "hermes outbox ", "hermes instances ", "hermes doctor", "mkdir ", "cp -p ",
+)
 # What may stand in a command: one of ours that quotes, a verb or option without a path in it, a number.
 # `target` and what is joined in `copy_command` are quoted before.
 QUOTING = {"shell_word", "join", "command", "recover_command", "repair_command", "restore_command", "copy_command"}

@@ -140,7 +140,8 @@ class Compaction:
         cannot be used, the built-in extract stands in. An interrupt leaves the view as it was, the row says
         `cancelled`, and the next call works at once. `tokens_after` and `fits` are of the view as it is when the pass
         is over, with what was said meanwhile. Errors of storage, locks and another pass at work are outcomes, but with
-        "manual" the first two are raised. Raises `SessionNotFound`, `SessionDeleted`, `NotFound` (no window is known), `InvalidInput`, `Corrupt`.
+        "manual" the first two are raised. Raises `SessionNotFound`, `SessionDeleted`, `NotFound` (no window is known),
+        `InvalidInput`, `Corrupt`.
         """
         return run_steps(steps(self._core, self._watch, asked_for(session_id, options)))
 

@@ -56,13 +56,13 @@ def write_line(*said):
     os.write(out, (json.dumps(said) + "\\n").encode())
     os.close(out)
 
-plain_settle = Outbox.settle
+plain_settle = Outbox._settle  # what `settle` and `deliver` both write a verdict by
 
-def settle(self, claim, verdict):
+def settle(self, claim, verdict, **how):
     kind, names = type(verdict).__name__, [one.dedupe_id for one in claim]
     late = any(self.get(name).state == "pending" for name in names)
     try:
-        plain_settle(self, claim, verdict)
+        plain_settle(self, claim, verdict, **how)
     except StaleFence:
         write_line("stale", names, kind)
         raise
@@ -71,7 +71,7 @@ def settle(self, claim, verdict):
         write_line("late", names, kind)
     step()
 
-Outbox.settle = settle
+Outbox._settle = settle
 
 with open_store(home) as store:
     for name in ("execute", "rows", "row"):

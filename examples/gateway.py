@@ -8,7 +8,7 @@ Plugins (gateway_plugin.py) enroll and connect to it. People type, a line each:
     answer NUMBER TEXT     a question: accept, acceptForSession, decline; any text where a text was asked for
     stop THREAD            end its session, also while its plugin is away
     ensure THREAD          ask for its session anew, after a stop
-    show                   threads, open questions, stops on their way, who is connected
+    show                   threads, open questions, who is connected
     drop INSTANCE          cut its socket without a word, as a bad network would
     look                   do what is due now, instead of within a second
     quit

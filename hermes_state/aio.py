@@ -22,7 +22,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hermes_state.outbox.outbox import STOPPED, TERM_SECONDS
+from hermes_state.outbox.delivering import STOPPED
+from hermes_state.outbox.outbox import TERM_SECONDS
 from hermes_state.outbox.verdicts import NotAdmitted
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class AsyncOutbox(AsyncGroup):
                 handling.send, transports, kinds=kinds, limit=limit, term_seconds=term_seconds, stopped=stopped.is_set
             )
 
-        settled = _in_thread(work)
+        settled = _in_own_thread(work)
         try:
             return await asyncio.shield(settled)
         except asyncio.CancelledError as cancelled:
@@ -315,13 +316,11 @@ def _awaited(aio: AsyncStore, method: Callable[..., Any]) -> Callable[..., Any]:
     return awaited
 
 
-async def _in_own_thread(work: Callable[[], Result]) -> Result:
-    """Run `work` in a thread of its own, which nobody waits for when the await is cancelled."""
-    return await _in_thread(work)
+def _in_own_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
+    """Begin `work` in a thread of its own, which goes on when the await is cancelled.
 
-
-def _in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
-    """Begin `work` in a thread of its own. The future is no task, so the end of a loop does not cancel it."""
+    The future is no task, so the end of a loop does not cancel it.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
 

@@ -51,11 +51,22 @@ class Gateway:
         return server
 
     def close(self) -> None:
-        """End every server that was started here and still serves. Called by `Store.close`."""
+        """End every server that was started here and still serves. Called by `Store.close`.
+
+        One whose end cannot be written keeps no other from ending; then raises what the first such write raised.
+        """
         with self._lock:
             servers = list(self._servers)
+        failures: list[Exception] = []
         for server in servers:
-            server.close()
+            try:
+                server.close()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"Another server of this store was not let go of either: {other}")
+            raise failures[0]
 
     def holder(self) -> Holder | None:
         """Which server was started last, and whether its process runs. None when there never was one. Reads only."""

@@ -42,7 +42,7 @@ from hermes_state.turns.recovery import RecoveryPlan, apply_recovery, plan_recov
 from hermes_state.turns.turns import Turns
 
 if TYPE_CHECKING:
-    from hermes_state.engine import Reader, Transaction
+    from hermes_state.engine import Reader
     from hermes_state.engine.core import Core
     from hermes_state.instances.connection_states import PublicStatus
     from hermes_state.instances.protocol import VersionRange
@@ -80,13 +80,11 @@ class Server:
             core, versions=versions, authenticate=credentials.authenticate, plan=plan_recovery,
             apply=lambda tx, plan: apply_recovery(tx, plan, at=core.clock.now()),
             changes_nothing=lambda plan: plan.changes_nothing,
-            owner=presence_of(core.path.parent, clock=core.clock).identity, started=self._started,
+            owner=presence_of(core.path.parent, clock=core.clock).identity,
+            started=lambda tx, epoch: operations.give_up_earlier(tx, epoch, at=core.clock.now()),
         )
         self.epoch = self._connections.epoch
         self._starts = Starts(core, self._turns, epoch=self.epoch, guard=self._guard, link=self._connections.link)
-
-    def _started(self, tx: Transaction, epoch: int) -> None:
-        operations.give_up_earlier(tx, epoch, at=self._core.clock.now())
 
     # --- who comes and goes ----------------------------------------------------------------------------------
 
@@ -297,11 +295,10 @@ class Server:
         """`poll`, and what the time brings; to be called about once a second.
 
         Probes that are due, connections that do not answer (4008), deadlines of requests and questions, stops that
-        ran out of attempts, and when instances were last heard of.
+        ran out of attempts, records that are kept no longer, and when instances were last heard of.
         """
         noticed = self.poll()
-        clock = self._core.clock
-        now, at = clock.monotonic(), clock.now()
+        now = self._core.clock.monotonic()
         probes, ended = [], list(noticed.ended)
         for due in self._watch.due(now):
             if due.act is Act.PROBE:
@@ -319,10 +316,7 @@ class Server:
             if sweep:
                 self._turns.sweep()
             self._last_seen.write()
-            with self._core.reader() as reader:
-                overdue = operations.any_overdue(reader, at=at)
-            if overdue:
-                self._core.write(lambda tx: operations.give_up_overdue(tx, at=at))
+            self._starts.tidy()
         return Ticked(ended=tuple(ended), renamed=noticed.renamed, owed=noticed.owed, probes=tuple(probes))
 
     # --- looking ---------------------------------------------------------------------------------------------

@@ -87,6 +87,19 @@ class Starts:
         else:
             self._turns.withdraw(turn.turn_id, within=within)
 
+    def tidy(self) -> None:
+        """Give up what had no answer in its time, forget what was settled a week ago; writes only if there is such."""
+        at = self._core.clock.now()
+        with self._core.reader() as reader:
+            due = operations.any_due(reader, at=at)
+
+        def work(tx: Transaction) -> None:
+            operations.give_up_overdue(tx, at=at)
+            operations.forget_settled(tx, at=at)
+
+        if due:
+            self._core.write(work)
+
     def _serving(self, thread_id: str) -> Connection:
         with self._core.reader() as reader:
             bound = bindings.find(reader, thread_id)

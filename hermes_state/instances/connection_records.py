@@ -14,6 +14,7 @@ from hermes_state.errors import InvalidInput
 from hermes_state.instances.connection_states import LinkState
 from hermes_state.instances.generations import Generation
 from hermes_state.instances.protocol import VersionRange
+from hermes_state.instances.sanitising import has_surrogate
 
 Plan = TypeVar("Plan")
 MOST_CHARACTERS = 512
@@ -117,6 +118,6 @@ def refuse_odd(hello: Hello) -> None:
 
 
 def _fine(value: object) -> bool:
-    if not isinstance(value, str) or len(value) > MOST_CHARACTERS or "\0" in value:
-        return False
-    return value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value)
+    return (
+        isinstance(value, str) and len(value) <= MOST_CHARACTERS and "\0" not in value and not has_surrogate(value)
+    )

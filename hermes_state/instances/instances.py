@@ -260,9 +260,13 @@ class Instances:
     # --- older files -----------------------------------------------------------------------------------------
 
     def bring_in(
-        self, folder: str | os.PathLike[str], *, actor: str, horizon_seconds: float = removal.HORIZON_SECONDS
+        self, folder: str | os.PathLike[str], *, actor: str, horizon_seconds: float = removal.HORIZON_SECONDS,
+        dry_run: bool = False,
     ) -> importing.Imported:
-        """Bring in what older servers kept as files in `folder`, which stay as they are. Raises `NotFound`."""
+        """Bring in what older servers kept as files in `folder`, which stay as they are. Raises `NotFound`.
+
+        `dry_run`: only say what would be brought in.
+        """
         who = nicknames.words("actor", actor)
         found, problems = importing.read_folder(Path(folder))
         added: list[tuple[str, State]] = []
@@ -272,7 +276,11 @@ class Instances:
                 return importing.bring_in(tx, older, actor=who, at=at, horizon_seconds=horizon_seconds)
 
             try:
-                state = self._write(work)
+                if dry_run:
+                    with self._core.reader() as reader:
+                        state = importing.refuse_or_state(reader, older)
+                else:
+                    state = self._write(work)
             except NicknameConflict as error:
                 problems.append((older.instance_id, error.message))
                 continue

@@ -28,9 +28,8 @@ MOST = 1000
 class LastSeen:
     """What was heard since the server started, and writing it. Safe for threads."""
 
-    def __init__(self, core: Core, *, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._every = every_seconds
         self._lock = threading.Lock()
         self._heard: dict[str, float] = {}
         self._written: dict[str, float] = {}
@@ -48,7 +47,7 @@ class LastSeen:
             due = dict(islice(
                 (
                     (name, heard) for name, heard in self._heard.items()
-                    if heard - self._written.get(name, float("-inf")) >= self._every
+                    if heard - self._written.get(name, float("-inf")) >= EVERY_SECONDS
                 ),
                 MOST,
             ))
@@ -61,12 +60,12 @@ class LastSeen:
                     del due[name]
                     continue
                 stored = read(reader, name)  # by an earlier server, or by one that is still there
-                if stored is not None and due[name] - stored < self._every:
+                if stored is not None and due[name] - stored < EVERY_SECONDS:
                     self._remember({name: stored})
                     del due[name]
         if not due:
             return 0
-        self._core.write(lambda tx: _write(tx, due, every=self._every, at=at))
+        self._core.write(lambda tx: _write(tx, due, at=at))
         self._remember(due)
         return len(due)
 
@@ -81,13 +80,13 @@ class LastSeen:
             self._written.pop(instance_id, None)
 
 
-def _write(tx: Transaction, due: dict[str, float], *, every: float, at: float) -> None:
+def _write(tx: Transaction, due: dict[str, float], *, at: float) -> None:
     # The guard is inside the statement: two servers on one store write no more often than one.
     tx.executemany(
         "INSERT INTO gateway_last_seen (instance_id, seen_at) SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM"
         " gateway_instances WHERE instance_id = ?1 AND removed_at IS NULL) ON CONFLICT (instance_id)"
         " DO UPDATE SET seen_at = excluded.seen_at WHERE excluded.seen_at - seen_at >= ?3",
-        [(name, min(heard, at), every) for name, heard in due.items()],
+        [(name, min(heard, at), EVERY_SECONDS) for name, heard in due.items()],
     )
 
 

@@ -89,10 +89,10 @@ def connector_url(value: Any) -> str:
     return value
 
 
-def words(name: str, value: Any, *, empty: bool = False) -> str:
+def words(name: str, value: Any) -> str:
     """Who does something, or why. Raises `InvalidInput`."""
     text = value.strip() if isinstance(value, str) else ""
-    if (not text and not (empty and value == "")) or len(text) > 1000 or "\0" in text or not _encodes(text):
+    if not text or len(text) > 1000 or "\0" in text or not _encodes(text):
         raise InvalidInput(f"{name} is a text of 1 to 1000 characters, not {value!r:.80}.", argument=name)
     return text
 

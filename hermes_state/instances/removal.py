@@ -5,7 +5,7 @@ connect, also after a restart. Only a revoked instance, or one that was never en
 written by the same commit and refers to each binding. Its id is free again only when the horizon has passed and no
 binding refers to it, and its row goes in the commit that frees it.
 
-Not for: closing sockets, which the caller does after the commit (`Connections.clear`). Dropping tombstones when a
+Not for: closing sockets, which the server does once it hears of the commit (`Server.poll`). Dropping tombstones when a
 process starts was rejected: an id used again would point old threads at another machine.
 """
 

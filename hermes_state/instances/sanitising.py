@@ -52,12 +52,13 @@ def sanitised(kind: str, payload: object) -> dict[str, Any]:
 
 def bounded(text: str) -> str | dict[str, Any]:
     """One text, cut and marked when it is longer than 4,096 code points. Lone surrogates become U+FFFD."""
-    clean = str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _has_surrogate(text) else text
+    clean = str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace") if has_surrogate(text) else text
     if len(clean) <= MOST_CODE_POINTS:
         return clean
     return {"text": clean[:MOST_CODE_POINTS], "truncated": True, "length": len(clean)}
 
 
-def _has_surrogate(text: str) -> bool:
+def has_surrogate(text: str) -> bool:
+    """Whether half a character is in it."""
     # UTF-8, in which rows are stored, has none. A pair that stands for one character is joined, so both ends count one.
     return not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text)

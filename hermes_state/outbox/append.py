@@ -52,11 +52,11 @@ def append(
     """Record what is owed, or find it recorded before. Call it in the transaction that makes it owed.
 
     `payload` is anything JSON can say, at most 1 MiB and 100 levels deep; texts have at most 512 characters;
-    `priority` is from -1000 to
-    1000, the higher goes first. `at` is now, `made_at` when its sender made it (default: now; at most a day ahead),
-    `due_at` when it may go out (default: now), all epoch seconds UTC. Who records the same obligation again gives the
-    `made_at` of the first time: without it an id that was forgotten is new. Raises `InvalidInput`, `TooOld` (made
-    before what is still remembered), `IdempotencyConflict` (the id was recorded for something else).
+    `priority` is from -1000 to 1000, the higher goes first. `at` is now, `made_at` when its sender made it (default:
+    now; at most a day ahead), `due_at` when it may go out (default: now), all epoch seconds UTC. Who records the same
+    obligation again gives the `made_at` of the first time: without it an id that was forgotten is new. Raises
+    `InvalidInput`, `TooOld` (made before what is still remembered), `IdempotencyConflict` (the id was recorded for
+    something else).
     """
     for name, value in (("dedupe_id", dedupe_id), ("kind", kind), ("transport", transport)):
         text(name, value)
@@ -181,7 +181,7 @@ def _policy(value: Any) -> Policy:
 
 def _json(payload: Any) -> tuple[str, int]:
     """The payload as stored, and its bytes."""
-    levels("The payload of an obligation", payload)
+    levels("payload", payload, of="an obligation")
     try:
         content = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:

@@ -18,7 +18,7 @@ Asking of each row what precedes it was rejected: a lane of 100,000 was read thr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from hermes_state.changes.records import record
 from hermes_state.clock import ClockDomain
 from hermes_state.outbox.inputs import MOST_ID
 from hermes_state.outbox.records import Claim, Obligation, read
+from hermes_state.outbox.settling import stale
 from hermes_state.outbox.states import TRANSITIONS, Event, Policy, State
 
 if TYPE_CHECKING:
@@ -67,16 +68,14 @@ class Wanted:
     kinds: Sequence[str] | None  # None: all
     limit: int  # how many obligations, siblings beside
     without: list[int] = field(default_factory=list)  # ids that are left alone
-    ahead: bool = False  # whether a clock that was ahead put something off
 
 
 def due(reader: Reader, wanted: Wanted) -> tuple[bool, bool]:
     """Whether something can be claimed, and whether something of it may be sent only once.
 
-    What a clock that was ahead put off counts as due; `wanted` is told whether there is any.
+    What a clock that was ahead put off counts as due.
     """
     ahead = [number for number, _dedupe_id in reader.rows(_AHEAD, (wanted.at, 1))]
-    wanted.ahead = bool(ahead)
     numbers = [number for _priority, _due_at, number in _in_order(reader, wanted)]
     first = next((one for number in numbers if (one := read(reader, number)) is not None and one.sendable), None)
     if first is None and numbers:
@@ -101,8 +100,7 @@ def claim(
     The last claim may take siblings beyond the limit.
     """
     at, wanted = wanted.at, replace(wanted, without=list(wanted.without))
-    if wanted.ahead:
-        _bring_back(tx, at)
+    _bring_back(tx, at)
     claims: list[Claim] = []
     taken: set[int] = set()
     looked = 0
@@ -227,10 +225,8 @@ def _siblings(tx: Transaction, primary: Obligation, wanted: Wanted) -> tuple[lis
     return list(chosen.values())[1:], looked
 
 
-def renew(
-    tx: Transaction, claimed: Claim, *, until: float, domain: ClockDomain, lost: Callable[[Obligation], Exception]
-) -> None:
-    """Have it for another term. `lost(row)` is raised, and nothing renewed, when a row of it is not ours any more."""
+def renew(tx: Transaction, claimed: Claim, *, until: float, domain: ClockDomain) -> None:
+    """Have it for another term. Raises `StaleFence`, and renews nothing, when a row of it is not ours any more."""
     for one in claimed:
         changed = tx.execute(
             "UPDATE outbox SET renewals = renewals + 1, expires_boottime = ?, boot_id = ?, time_namespace = ?"
@@ -238,4 +234,4 @@ def renew(
             (until, domain.boot_id, domain.time_namespace, one.id, one.fence, claimed.owner),
         )
         if not changed:
-            raise lost(one)
+            raise stale(tx, one, read(tx, one.id))

@@ -53,15 +53,15 @@ def text(
     return value
 
 
-def levels(name: str, value: Any) -> None:
-    """Raise `InvalidInput` for JSON that is more than `MOST_LEVELS` deep."""
+def levels(name: str, value: Any, *, of: str) -> None:
+    """Raise `InvalidInput` for JSON that is more than `MOST_LEVELS` deep; `of` is what has it."""
     here, deep = [value], 0
     while here := [item for item in here if isinstance(item, (dict, list, tuple))]:
         deep += 1
         if deep > MOST_LEVELS:
             raise InvalidInput(
-                f"{name} is JSON that is more than {MOST_LEVELS} levels deep.",
-                hint="Store what is deeper as text within it.", argument=name.split()[1],
+                f"The {name} of {of} is JSON that is more than {MOST_LEVELS} levels deep.",
+                hint="Store what is deeper as text within it.", argument=name,
             )
         inside = (item for one in here for item in (one.values() if isinstance(one, dict) else one))
         here = list({id(item): item for item in inside}.values())  # each once, also where one holds itself twice

@@ -55,9 +55,9 @@ def look(reader: Reader, one: Obligation, watch: Watch, clock: Clock) -> Looked:
     return Looked(obligation=one, sender=_sender(reader, one, watch, clock), behind=behind, repeated_by=repeated_by)
 
 
-def lost(reader: Reader, one: Obligation, watch: Watch) -> list[LeaseRow]:
-    """Its claim, when its sender is gone or let it run out, for `losing.settle_lost`."""
-    found = watch.claim_of(reader, one.id) if one.state is State.CLAIMED else None
+def lost(reader: Reader, number: int, watch: Watch) -> list[LeaseRow]:
+    """The claim of a row, when its sender is gone or let it run out, for `losing.settle_lost`."""
+    found = watch.claim_of(reader, number)
     return [found[0]] if found is not None and ACQUIRE[found[1]] is Outcome.TAKE else []
 
 

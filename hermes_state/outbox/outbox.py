@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_state.errors import InvalidInput, StaleFence, StateError
-from hermes_state.outbox import claims, listing, looking, losing, people, settling, upkeep
+from hermes_state.errors import InvalidInput
+from hermes_state.outbox import claims, delivering, listing, looking, losing, people, settling, upkeep
 from hermes_state.outbox.append import HORIZON_SECONDS, Recorded, append
 from hermes_state.outbox.inputs import LATEST, MOST_ID, MOST_REASON, names, seconds, text, whole
-from hermes_state.outbox.records import Claim, Obligation, read
+from hermes_state.outbox.records import Claim, Obligation
 from hermes_state.outbox.schedules import Schedule
 from hermes_state.outbox.states import Event, Policy, State
-from hermes_state.outbox.verdicts import VERDICTS, Failed, Lost, NotAdmitted, NotSent, Verdict, shown, told
+from hermes_state.outbox.verdicts import VERDICTS, Verdict, shown
 from hermes_state.owners.presence import presence_of
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 TERM_SECONDS = 60.0
 # The longest one: what takes longer says so by renewing.
 LONGEST_TERM_SECONDS = 86_400.0
-# How long `deliver` tries to write a verdict while the store says that trying again may help: half a term, so that the
-# claim is still its own. One try waits for the lock at most so long, and they rest so long in between.
-SETTLE_SECONDS, SETTLE_TRY_SECONDS, SETTLE_PAUSE_SECONDS = 30.0, 10.0, 0.1
-# Why a claim is given back that was made while its delivery was being cancelled.
-STOPPED = "its delivery was cancelled before anything was sent"
 # Most obligations in one call; each is a row that is written.
 MOST_CLAIMED = 1000
 
@@ -139,10 +134,7 @@ class Outbox:
         clock, seconds_more = self._core.clock, term(term_seconds)
 
         def work(tx: Transaction) -> None:
-            claims.renew(
-                tx, claimed, until=clock.boottime() + seconds_more, domain=clock.domain(),
-                lost=lambda one: settling.stale(tx, one, read(tx, one.id)),
-            )
+            claims.renew(tx, claimed, until=clock.boottime() + seconds_more, domain=clock.domain())
 
         self._core.write(work)
 
@@ -199,67 +191,10 @@ class Outbox:
         up, wanted = names("transports", transports), None if kinds is None else names("kinds", kinds)
         whole("limit", limit, 1, MOST_CLAIMED)
         lasting = term(term_seconds)
-        done: list[tuple[Claim, Verdict]] = []
-        given: list[int] = []
-        while len(done) < limit and not stopped():
-            claimed = next(iter(self._claim(up, wanted, 1, lasting, given)), None)
-            if claimed is None:
-                break
-            if stopped():
-                self._settle_sent(claimed, NotAdmitted(why=STOPPED, retry_after=0), done)
-                break
-            given += [one.id for one in claimed]
-            verdict = self._sent(handler, claimed)
-            self._settle_sent(claimed, verdict, done)
-            done.append((claimed, verdict))
-        return done
-
-    def _sent(self, handler: Callable[[Claim], Verdict | None], claimed: Claim) -> Verdict:
-        """What a handler said, in the words of verdicts."""
-        try:
-            said = handler(claimed)
-        except NotSent as error:
-            return Failed(why=told(error) or "nothing was sent")
-        except BaseException as error:
-            try:
-                self._settle_again(claimed, Lost(why=f"{type(error).__name__}: {told(error)}"))
-            except StateError as refused:
-                error.add_note(f"That it is lost was not written: {refused} {refused.hint}")
-            raise
-        return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {shown(said)}")
-
-    def _settle_sent(self, claimed: Claim, verdict: Verdict, done: list[tuple[Claim, Verdict]]) -> None:
-        """Settle what a handler has sent, and let no error take its verdict along."""
-        facts = {"claim": claimed, "verdict": verdict, "delivered": tuple(done)}
-        try:
-            self._settle_again(claimed, verdict)
-        except StaleFence as stale:
-            raise StaleFence(
-                f"{stale.message} Its handler had said {type(verdict).__name__}.", hint=stale.hint,
-                **{**stale.facts, **facts},
-            ) from stale
-        except StateError as error:
-            which = ", ".join(repr(one.dedupe_id) for one in claimed)
-            error.add_note(f"Of {which} the handler had said {shown(verdict)}, which was not written.")
-            error.facts.update(facts)
-            for name, value in facts.items():
-                setattr(error, name, value)
-            raise
-
-    def _settle_again(self, claimed: Claim, verdict: Verdict) -> None:
-        """Settle, and try again for a while where the store says that it may pass: the handler cannot be asked again.
-        """
-        clock, until = self._core.clock, self._core.clock.monotonic() + SETTLE_SECONDS
-        while True:
-            left = until - clock.monotonic()
-            try:
-                self._settle(claimed, verdict, deadline_seconds=min(left, SETTLE_TRY_SECONDS))
-                return
-            except StateError as error:
-                left = until - clock.monotonic() - SETTLE_PAUSE_SECONDS
-                if not error.retryable or error.facts.get("committed") or left <= 0:
-                    raise
-            clock.sleep(SETTLE_PAUSE_SECONDS)
+        return delivering.deliver(
+            handler, claim=lambda given: self._claim(up, wanted, 1, lasting, given), settle=self._settle,
+            clock=self._core.clock, limit=limit, stopped=stopped,
+        )
 
     # --- people ----------------------------------------------------------------------------------------------
 
@@ -285,7 +220,7 @@ class Outbox:
         """How many of each state, what is overdue or blocked, which senders are gone, and what is remembered."""
 
         def is_left(number: int) -> bool:
-            return bool(looking.lost(reader, people.find(reader, number), self._watch))
+            return bool(looking.lost(reader, number, self._watch))
 
         with self._core.reader() as reader:
             return listing.counts(reader, at=self._core.clock.now(), is_left=is_left)
@@ -348,7 +283,7 @@ class Outbox:
         """One obligation, and its claim when that lost its sender; judged before the transaction."""
         with self._core.reader() as reader:
             one = people.find(reader, key)
-            return one, looking.lost(reader, one, self._watch)
+            return one, looking.lost(reader, one.id, self._watch)
 
     # --- upkeep ----------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Accepted:
     def __post_init__(self) -> None:
         if not isinstance(self.result, Mapping):
             raise InvalidInput(f"The result of Accepted is a mapping, not {shown(self.result)}.", argument="result")
-        levels("The result of Accepted", plain := dict(self.result))
+        levels("result", plain := dict(self.result), of="Accepted")
         try:
             text = json.dumps(plain, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -126,6 +126,21 @@ def told(error: BaseException) -> str:
         return str(error)
     except Exception:  # as above
         return ""
+
+
+def verdict_of(said: object) -> Verdict:
+    """What a handler returned, where that is a verdict; else it spends an attempt."""
+    return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {shown(said)}")
+
+
+def not_sent(error: NotSent) -> Failed:
+    """A handler said that nothing went out."""
+    return Failed(why=told(error) or "nothing was sent")
+
+
+def lost_by(error: BaseException) -> Lost:
+    """A handler broke: nobody knows whether it went out."""
+    return Lost(why=f"{type(error).__name__}: {told(error)}")
 
 
 def _reason(verdict: NotAdmitted | Refused | Failed | Lost | Suppressed) -> None:

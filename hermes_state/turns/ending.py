@@ -13,11 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_state.outbox.records import read_by_dedupe_id
-from hermes_state.outbox.settling import end_pending
-from hermes_state.outbox.states import Event, State
 from hermes_state.turns import interactions, operations, settling, stops
-from hermes_state.turns.records import ACTIVE, find_thread, need_thread, transport_of
+from hermes_state.turns.records import ACTIVE, need_thread, transport_of
 from hermes_state.turns.states import InteractionEvent, StopEvent, ThreadEvent, ThreadStatus, TurnEvent
 from hermes_state.turns.threads import move
 
@@ -62,9 +59,7 @@ def end_of_instance(tx: Transaction, instance_id: str, why: str, *, for_good: bo
         "SELECT dedupe_id FROM outbox WHERE transport = ? AND state = 'pending' AND (? OR kind <> ?)",
         (transport, int(for_good), stops.KIND),
     ):
-        owed = read_by_dedupe_id(tx, dedupe_id)
-        assert owed is not None and owed.state is State.PENDING
-        end_pending(tx, owed, Event.SUPPRESS, why, at=at)
+        interactions.suppress(tx, dedupe_id, why, at=at)
     for (thread_id,) in tx.rows(
         "SELECT s.thread_id FROM thread_states s JOIN thread_bindings b ON b.thread_id = s.thread_id"
         " WHERE b.instance_id = ?",
@@ -72,7 +67,7 @@ def end_of_instance(tx: Transaction, instance_id: str, why: str, *, for_good: bo
     ):
         settling.end(tx, thread_id, TurnEvent.ABSENT, at=at, error=why)
         interactions.end_of_turn(tx, thread_id, None, InteractionEvent.TURN_ENDED, why, at=at)
-        thread = find_thread(tx, thread_id)
-        if for_good and thread is not None and thread.status is not ThreadStatus.STOPPED:
-            move(tx, need_thread(tx, thread_id), ThreadEvent.EXIT, at=at)
+        thread = need_thread(tx, thread_id)
+        if for_good and thread.status is not ThreadStatus.STOPPED:
+            move(tx, thread, ThreadEvent.EXIT, at=at)
     operations.give_up_instance(tx, instance_id, why, at=at)

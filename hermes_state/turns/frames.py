@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, get_args
 
 from hermes_state.errors import InvalidInput, UnsupportedMessage
+from hermes_state.outbox.inputs import storable
 from hermes_state.turns.records import ItemType, Thread, Turn
 from hermes_state.turns.states import ThreadEvent, ThreadStatus, TurnEvent, TurnState
 
@@ -56,7 +57,7 @@ class Frame:
             value = getattr(self, name)
             if value is None and name == "turn_id":
                 continue
-            if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not _storable(value):
+            if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not storable(value):
                 raise InvalidInput(
                     f"{name} of a frame is a text of at most {MOST_CHARACTERS} characters that UTF-8 can say,"
                     f" not {value!r:.80}.",
@@ -93,10 +94,6 @@ TURN_EVENTS: Mapping[FrameKind, TurnEvent | None] = {
     FrameKind.SESSION_EXITED: TurnEvent.CRASH,
     **dict.fromkeys((*CONTENT, *ITEMS, FrameKind.APPROVAL, FrameKind.USER_INPUT, FrameKind.WITHDRAWN), None),
 }
-
-
-def _storable(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def kind_of(text: object) -> FrameKind:

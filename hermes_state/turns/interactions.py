@@ -40,7 +40,6 @@ Sanitise = Callable[[str, object], dict[str, Any]]
 # Before anything new of a thread, after its ensure: a plugin that lost its session knows no question of it.
 PRIORITY = 100
 KIND = "approval"
-MOST_CHARACTERS = 4096
 # Of a question and of its answers, as JSON.
 MOST_BYTES = 65_536
 
@@ -65,7 +64,7 @@ def ask(
         " request_type, args, detail, questions, opened_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             thread.instance_id, boot_id, request_id, thread.thread_id, thread.session_id, turn_id, kind, request_type,
-            _json(args, "args"), None if detail is None else told(detail, MOST_CHARACTERS),
+            _json(args, "args"), None if detail is None else told(detail),
             _json(list(questions), "questions") if questions else None, at, expires_at,
         ),
     )
@@ -250,7 +249,8 @@ def _end(tx: Transaction, one: Interaction, event: InteractionEvent, why: str, *
     if state is None or state is one.state:
         return False
     tx.execute(
-        "UPDATE interactions SET state = ?, reason = ?, settled_at = ? WHERE id = ?", (str(state), why, at, one.id)
+        "UPDATE interactions SET state = ?, reason = ?, settled_at = ? WHERE id = ?",
+        (str(state), told(why), at, one.id),
     )
     record(tx, "interactions", str(one.id), "update", at)
     return True

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import IdempotencyConflict, InvalidInput, NotFound
+from hermes_state.turns.records import told
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -187,9 +188,13 @@ def give_up_instance(tx: Transaction, instance_id: str, why: str, *, at: float) 
     return _give_up(tx, "instance_id = ?", (instance_id,), why, at=at)
 
 
-def any_overdue(reader: Reader, *, at: float) -> bool:
-    """Whether `give_up_overdue` has anything to do."""
-    row = reader.row("SELECT 1 FROM gateway_operations WHERE settled_at IS NULL AND deadline_at < ? LIMIT 1", (at,))
+def any_due(reader: Reader, *, at: float) -> bool:
+    """Whether `give_up_overdue` or `forget_settled` has anything to do."""
+    row = reader.row(
+        "SELECT 1 FROM gateway_operations WHERE settled_at IS NULL AND deadline_at < ? UNION ALL"
+        " SELECT 1 FROM gateway_operations WHERE settled_at < ? LIMIT 1",
+        (at, at - KEEP_SECONDS),
+    )
     return row is not None
 
 
@@ -197,16 +202,16 @@ def _give_up(tx: Transaction, which: str, values: tuple[Any, ...], why: str, *, 
     return tx.execute(
         "UPDATE gateway_operations SET state = 'indeterminate', settled_at = ?, why = ?"
         f" WHERE settled_at IS NULL AND {which}",
-        (at, why[:500], *values),
+        (at, told(why, 500), *values),
     )
 
 
-def forget_settled(tx: Transaction, *, at: float, keep_seconds: float = KEEP_SECONDS, limit: int = 500) -> int:
-    """Delete records settled longer ago than that, at most `limit` in a transaction; gives how many went."""
+def forget_settled(tx: Transaction, *, at: float, limit: int = 500) -> int:
+    """Delete records settled longer ago than they are kept, at most `limit` in a transaction; gives how many went."""
     return tx.execute(
         "DELETE FROM gateway_operations WHERE id IN (SELECT id FROM gateway_operations WHERE settled_at IS NOT NULL"
         " AND settled_at < ? ORDER BY settled_at LIMIT ?)",
-        (at - keep_seconds, limit),
+        (at - KEEP_SECONDS, limit),
     )
 
 

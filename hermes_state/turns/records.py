@@ -26,9 +26,11 @@ ItemType = Literal[
 
 
 _TRANSPORTS = "gateway/"
+# Longest text of somebody else about an error, a question or an outcome that is kept; it is for people.
+MOST_TOLD = 4096
 
 
-def told(text: object, most: int) -> str:
+def told(text: object, most: int = MOST_TOLD) -> str:
     """Text that somebody else sent, as a row may have it: at most that many code points, no lone surrogates."""
     cut = str(text)[:most]
     return cut if cut.isascii() else cut.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -266,12 +268,4 @@ def stop_of(row: Sequence[Any]) -> Stop:
 def find_stop(reader: Reader, stop_id: str) -> Stop | None:
     """One stop by its id."""
     row = reader.row(f"SELECT {STOP_COLUMNS} FROM stops WHERE stop_id = ?", (stop_id,))
-    return None if row is None else stop_of(row)
-
-
-def pending_stop(reader: Reader, thread_id: str) -> Stop | None:
-    """The newest stop of a thread that is still owed."""
-    row = reader.row(
-        f"SELECT {STOP_COLUMNS} FROM stops WHERE thread_id = ? AND state = 'pending' ORDER BY no DESC", (thread_id,)
-    )
     return None if row is None else stop_of(row)

@@ -247,7 +247,8 @@ def failed(tx: Transaction, owed: Obligation, why: str, *, at: float) -> TurnSta
     turn = active_turn(tx, thread.thread_id)
     if turn is not None and turn.turn_id == asked["turn_id"]:
         return settling.step(tx, thread, turn, TurnEvent.ABSENT, at=at, error=why)
-    interactions.end_of_turn(tx, thread.thread_id, None, InteractionEvent.TURN_ENDED, why, at=at)
+    if turn is None:  # as in `answered`: of a later turn it says nothing
+        interactions.end_of_turn(tx, thread.thread_id, None, InteractionEvent.TURN_ENDED, why, at=at)
     return None
 
 

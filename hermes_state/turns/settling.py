@@ -29,9 +29,6 @@ from hermes_state.turns.threads import move, open_thread, refuse_stopped
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
 
-# Longest text about an error that is kept; it is for people.
-MOST_CHARACTERS = 4096
-
 
 def reserve(
     tx: Transaction, thread_id: str, *, at: float, turn_id: str | None = None, turn_ids: bool = True,
@@ -78,7 +75,7 @@ def step(
     if state is not turn.state:
         tx.execute(
             "UPDATE turns SET state = ?, settled_at = ?, error = ? WHERE no = ?",
-            (str(state), at if ended else None, None if error is None else told(error, MOST_CHARACTERS), turn.no),
+            (str(state), at if ended else None, None if error is None else told(error), turn.no),
         )
         record(tx, "turns", turn.turn_id, "update", at)
     if state is TurnState.RUNNING:

@@ -120,7 +120,7 @@ def settle(tx: Transaction, stop_id: str, event: StopEvent, *, at: float, outcom
         return state
     tx.execute(
         "UPDATE stops SET state = ?, settled_at = ?, outcome = ? WHERE stop_id = ?",
-        (str(state), at, told(outcome, settling.MOST_CHARACTERS), stop_id),
+        (str(state), at, told(outcome), stop_id),
     )
     record(tx, "stops", stop_id, "update", at)
     suppress(tx, stop.obligation, outcome or str(event), at=at)

@@ -19,9 +19,6 @@ from hermes_state.turns.states import ThreadEvent, ThreadStatus, to_event
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
 
-# Longest text about an error that is kept; it is for people.
-MOST_CHARACTERS = 4096
-
 
 def open_thread(tx: Transaction, thread_id: str, *, turn_ids: bool = True) -> Thread:
     """The state of a bound thread, made when it has none. `turn_ids`: whether its provider knows ids of turns.
@@ -57,7 +54,7 @@ def move(
         if not thread.turn_ids:
             status = ThreadStatus.READY
             active = None
-    why = told(error, MOST_CHARACTERS) if error is not None and status is ThreadStatus.ERROR else None
+    why = told(error) if error is not None and status is ThreadStatus.ERROR else None
     why = thread.error if status is thread.status and why is None else why
     if (status, active, why) == (thread.status, thread.active_turn_id, thread.error):
         return status

@@ -56,11 +56,11 @@ class Swept:
 class Turns:
     """The turns of one store. Safe for threads."""
 
-    def __init__(self, core: Core, *, sanitise: interactions.Sanitise, outbox: Outbox | None = None) -> None:
-        """`sanitise(type, payload)` gives what of a payload may be stored; `outbox` is another owner's, for tests."""
+    def __init__(self, core: Core, *, sanitise: interactions.Sanitise) -> None:
+        """`sanitise(type, payload)` gives what of a payload may be stored."""
         self._core = core
         self._sanitise = sanitise
-        self._outbox = outbox or Outbox(core)
+        self._outbox = Outbox(core)
 
     @property
     def home(self) -> Home:
@@ -113,9 +113,9 @@ class Turns:
         try:
             announce(turn)
         except BaseException:
-            self._event(turn.turn_id, TurnEvent.WITHDRAW, error="its announcement failed")
+            self.withdraw(turn.turn_id)
             raise
-        return self._event(turn.turn_id, TurnEvent.ANNOUNCE)
+        return self.announced(turn.turn_id)
 
     def reserve(
         self, thread_id: str, *, turn_id: str | None = None, generation: str | None = None,
@@ -179,15 +179,17 @@ class Turns:
     def judge(self, frame: Frame) -> Admission:
         """Whether a frame counts, and why not. Reads only."""
         with self._core.reader() as reader:
-            return self._judge(reader, frame)
+            return self._judge(reader, frame)[0]
 
     def admits(self, frame: Frame) -> bool:
         """Whether a frame may be shown. What is not admitted is to be dropped. Reads only."""
         return self.judge(frame) is Admission.ADMITTED
 
-    def _judge(self, reader: Reader, frame: Frame) -> Admission:
+    def _judge(self, reader: Reader, frame: Frame) -> tuple[Admission, Turn | None]:
+        """Whether a frame counts, and the active turn of its thread."""
         thread = find_thread(reader, frame.thread_id)
-        return frames.judge(thread, None if thread is None else active_turn(reader, frame.thread_id), frame)
+        turn = None if thread is None else active_turn(reader, frame.thread_id)
+        return frames.judge(thread, turn, frame), turn
 
     def receive(self, frame: Frame, *, boot_id: str | None = None, within: Within | None = None) -> Received:
         """Take a frame: text is only judged, everything else is written in one transaction.
@@ -196,18 +198,16 @@ class Turns:
         changes nothing and is counted. `within(tx)` is called in the transaction, before anything else in it. Raises
         `InvalidInput` for a question without an id.
         """
+        with self._core.reader() as reader:
+            seen, turn = self._judge(reader, frame)
         if frame.kind in frames.CONTENT:
-            with self._core.reader() as reader:
-                return Received(
-                    admission=self._judge(reader, frame), turn=active_turn(reader, frame.thread_id)
-                )
+            return Received(admission=seen, turn=turn)
+        if seen is not Admission.ADMITTED and frame.kind not in frames.ENDS:
+            return Received(admission=seen)
         at = self._core.clock.now()
         safe = receiving.safe(self._sanitise, frame)
         durable = frame.kind in frames.ENDS or frame.kind is FrameKind.SESSION_EXITED
-        with self._core.reader() as reader:
-            seen = self._judge(reader, frame)
-        if seen is not Admission.ADMITTED and frame.kind not in frames.ENDS:
-            return Received(admission=seen)
+
         def work(tx: Transaction) -> Received:
             if within is not None:
                 within(tx)
@@ -268,7 +268,7 @@ class Turns:
 
     def recover(self, plan: RecoveryPlan) -> None:
         """Carry a plan out, at `power`; a second time nothing changes, and a plan with nothing to do costs no write."""
-        if plan.settlements or plan.cancellations or not all(one.outstanding for one in plan.ensures):
+        if not plan.changes_nothing:
             at = self._core.clock.now()
             self._core.write(lambda tx: recovery.apply_recovery(tx, plan, at=at), durability="power")
 

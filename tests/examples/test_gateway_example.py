@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_state.clock import FakeClock
+from hermes_state.outbox import Failed
 from hermes_state.store import open_store
 from tests.examples.programs import CommandRefused, Program, Stage
 
@@ -162,6 +163,37 @@ def test_a_stop_of_a_plugin_that_is_away_has_one_effect_before_anything_else_of_
     gateway.do("start", "t1", "hello")
     assert gateway.until("turn.completed")["state"] == "completed"
     assert sum(said["event"] == "once" and said["kind"] == "session.stop" for said in plugin.said) == 1
+
+
+@pytest.mark.slow
+def test_what_a_session_says_between_a_reconnect_and_the_acknowledgement_of_its_stop_is_not_shown(
+    stage: Stage, fake_clock: FakeClock
+) -> None:
+    """T1.42: the stop is held back by whoever claimed it, while the agent ends its turn in words."""
+    gateway, plugin = enrolled(stage)
+    turn_id = gateway.do("start", "t1", "wait")["turn_id"]
+    plugin.do("offline")
+    gateway.until("gone")
+    gateway.do("stop", "t1")
+    with open_store(stage.home) as store:
+        (claim,) = store.turns.claim("laptop")
+        assert came_back(gateway, plugin)["stops"] == 1
+        assert plugin.do("tell", "t1", "the end")
+        gateway.until("turn.completed", admission="admitted", state="stopped")
+        assert [said for said in gateway.said if said["event"].startswith("content.")] == [
+            {"event": "content.delta", "thread_id": "t1", "admission": "stopping"}
+        ] * 3
+        assert thread(gateway) == ("stop_pending", "stopped")
+        store.turns.settle(claim, Failed(why="it was held back"))
+    fake_clock.advance(60.0)
+    gateway.do("look")
+    gateway.until("sent", kind="stop", verdict="Accepted")
+    assert plugin.until("once", kind="session.stop")["outcome"] == "nothing ran"
+    assert thread(gateway) == ("stopped", "stopped")
+    with open_store(stage.home) as store:
+        turn = store.turns.get(turn_id)
+        assert turn is not None
+        assert store.turns.items(turn) == []
 
 
 @pytest.mark.slow

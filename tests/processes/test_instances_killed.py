@@ -111,13 +111,10 @@ def killed_at_each_statement(
     """
     killer = child(KILLED, path, work, argument, json.dumps(list(numbers)), env={"PYTHONWARNINGS": "ignore"})
     for kills, number in enumerate(numbers):
-        while not killer.reached(f"killed {number}"):
-            if killer.process.poll() is not None:
-                killer.finish()
-                lines = [json.loads(line) for line in killer.stdout.splitlines()]
-                assert [status for _number, status in lines] == [-9] * kills + [0]
-                return kills
-            time.sleep(0.002)
+        if not killer.wait_for_or_end(f"killed {number}"):
+            lines = [json.loads(line) for line in killer.finish().splitlines()]
+            assert [status for _number, status in lines] == [-9] * kills + [0]
+            return kills
         with open_store(path=path) as store:
             judge(store)
         killer.release(f"next {number}")

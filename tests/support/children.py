@@ -67,15 +67,20 @@ class Child:
 
     def wait_for(self, name: str, seconds: float = 60.0) -> str:
         """Block until the child reaches `name`; gives the text it said there."""
-        path = self.folder / f"{name}.reached"
+        if not self.wait_for_or_end(name, seconds):
+            raise AssertionError(f"the child ended ({self.process.returncode}) before {name}:\n{self.output}")
+        return (self.folder / f"{name}.reached").read_text(encoding="utf-8")
+
+    def wait_for_or_end(self, name: str, seconds: float = 60.0) -> bool:
+        """Block until the child reaches `name`, or ends without that; gives whether it reached it."""
         deadline = time.monotonic() + seconds
-        while not path.exists():
-            if self.process.poll() is not None and not path.exists():
-                raise AssertionError(f"the child ended ({self.process.returncode}) before {name}:\n{self.output}")
+        while not self.reached(name):
+            if self.process.poll() is not None:
+                return self.reached(name)  # it may have been there just before its end
             if time.monotonic() > deadline:
                 raise AssertionError(f"the child did not reach {name} within {seconds} s:\n{self.output}")
             time.sleep(_STEP_SECONDS)
-        return path.read_text(encoding="utf-8")
+        return True
 
     def reached(self, name: str) -> bool:
         """Whether the child is past `name` already."""

@@ -69,45 +69,25 @@ def command(
 def _bring_in(ctx: Context, folder: str, *, dry_run: bool) -> int:
     from pathlib import Path
 
-    from hermes_state.errors import NicknameConflict
-    from hermes_state.instances import importing
     from maintenance.commands.instances.shown import actor, opened
     from maintenance.output.documents import print_json
     from maintenance.output.text import plural, safe_text
 
     where = Path(folder).expanduser()
     with opened(ctx, read_only=dry_run) as store:
-        if dry_run:
-            found, problems = importing.read_folder(where)
-            added: list[tuple[str, str]] = []
-            present: list[str] = []
-            for older in found:
-                try:
-                    with store.core.reader() as reader:
-                        state = importing.refuse_or_state(reader, older)
-                except NicknameConflict as error:
-                    problems.append((older.instance_id, error.message))
-                    continue
-                if state is None:
-                    present.append(older.instance_id)
-                else:
-                    added.append((older.instance_id, str(state)))
-        else:
-            done = store.instances.bring_in(where, actor=actor("add"))
-            added = [(name, str(state)) for name, state in done.added]
-            present, problems = list(done.present), list(done.problems)
+        done = store.instances.bring_in(where, actor=actor("add"), dry_run=dry_run)
     if ctx.json:
         print_json({
             "dry_run": dry_run, "path": ctx.db, "instance": None,
-            "added": [{"instance_id": name, "state": how} for name, how in added], "present": present,
-            "problems": [{"name": name, "why": why} for name, why in problems],
+            "added": [{"instance_id": name, "state": str(state)} for name, state in done.added],
+            "present": list(done.present), "problems": [{"name": name, "why": why} for name, why in done.problems],
         })
     else:
-        for name, how in added:
-            click.echo(safe_text(f"{name}  {'would be ' if dry_run else ''}{how}"))
-        for name in present:
+        for name, state in done.added:
+            click.echo(safe_text(f"{name}  {'would be ' if dry_run else ''}{state}"))
+        for name in done.present:
             click.echo(safe_text(f"{name}  is here already, or was removed here"))
-        for name, why in problems:
+        for name, why in done.problems:
             click.echo(safe_text(f"{name}: {why}"), err=True)
-        click.echo(f"{plural(len(added), 'instance')} {'to bring in' if dry_run else 'brought in'}.")
-    return 3 if problems else 0
+        click.echo(f"{plural(len(done.added), 'instance')} {'to bring in' if dry_run else 'brought in'}.")
+    return 3 if done.problems else 0

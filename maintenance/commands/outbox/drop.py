@@ -9,8 +9,9 @@ from maintenance.context import Context, store_options
 HELP = """Take back obligations that nobody has sent.
 
 They are settled as dropped, with the reason, and their payload stays readable for a day. ID is the number in
-`hermes outbox list`, or the dedupe id. When one of several cannot be dropped, none is. `hermes outbox retry ID` owes a
-dropped one again, within that day.
+`hermes outbox list`, or the dedupe id. When one of several cannot be dropped, none is; then they are dropped one by
+one, and what a process begins to send meanwhile is refused while those before it stay dropped. `hermes outbox retry ID`
+owes a dropped one again, within that day.
 
 What changes on disk: one row of the outbox each. Lock: the write lock, for some milliseconds each, beside whoever uses
 the store.

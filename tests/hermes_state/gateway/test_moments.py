@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from hermes_state.errors import ConnectionLost, DiskFull, NotConnected, StaleGeneration
+from hermes_state.clock import FakeClock
+from hermes_state.errors import ConnectionLost, DiskFull, NotConnected, StaleGeneration, StateError
 from hermes_state.gateway import Server, Standing
 from hermes_state.gateway import server as server_module
 from hermes_state.store import Store
 from hermes_state.turns import TurnState
-from tests.hermes_state.gateway.conftest import VERSIONS, Plugin
+from hermes_state.turns.operations import KEEP_SECONDS, read
+from tests.hermes_state.gateway.conftest import VERSIONS, Plugin, silent
 
 THREAD = "thread of mac"
 
@@ -99,6 +101,44 @@ def test_an_end_whose_write_failed_lets_go_at_the_next_try(
     assert serving.close() == []
     found = store.gateway.holder()
     assert found is not None and found.standing is Standing.NONE
+
+
+def test_a_server_whose_end_cannot_be_written_keeps_no_other_from_ending(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = [store.gateway.serve(versions=VERSIONS) for _ in range(3)]
+
+    def full(*_given: object) -> None:
+        raise DiskFull(f"The disk is full, write {next(writes)}.")
+
+    writes = iter(range(1, 9))
+    with monkeypatch.context() as patch:
+        patch.setattr(server_module, "let_go", full)
+        with pytest.raises(DiskFull) as caught:
+            store.gateway.close()
+    assert str(caught.value) == "The disk is full, write 1."
+    assert caught.value.__notes__ == [
+        f"Another server of this store was not let go of either: The disk is full, write {number}." for number in (2, 3)
+    ]
+    for one in serving:
+        with pytest.raises(StateError, match="was ended"):
+            one.poll()
+
+
+def test_the_tick_forgets_the_starts_that_were_settled_a_week_ago(
+    store: Store, server: Server, plugin: Callable[..., Plugin], fake_clock: FakeClock
+) -> None:
+    """As long as the outbox keeps its ids; a server that runs for months keeps no row for each turn that it started."""
+    plugin().connect(server)
+    server.start(THREAD, silent, turn_id="t1")
+    for seconds, kept in ((KEEP_SECONDS, True), (1.0, False)):
+        fake_clock.advance(seconds)
+        server.tick()
+        with store.core.reader() as reader:
+            assert (read(reader, "t1") is not None) == kept
+    before = store.changes.position()
+    server.tick()
+    assert store.changes.position() == before
 
 
 def test_an_announcement_whose_error_cannot_be_read_rolls_the_turn_back(

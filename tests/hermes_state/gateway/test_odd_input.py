@@ -12,6 +12,7 @@ from hermes_state.errors import InvalidInput, StateError
 from hermes_state.gateway import Server, answer_of, refusal_of
 from hermes_state.outbox import Failed, Verdict
 from hermes_state.store import Store
+from hermes_state.turns.operations import read
 from tests.hermes_state.gateway.conftest import Plugin
 
 THREAD = "thread of mac"
@@ -125,6 +126,24 @@ def test_a_handler_whose_words_and_errors_cannot_be_read_leaves_no_claim(
     ((_claim, failed),) = server.send("mac", first.generation, lambda _claim: Mute())  # type: ignore[arg-type,return-value]
     assert lost.verdict is not None and lost.verdict["why"] == "Mute: "
     assert failed == Failed(why="the handler gave no verdict: an object of Mute")
+
+
+def test_a_refusal_that_utf8_cannot_say_rolls_the_turn_back(
+    store: Store, server: Server, plugin: Callable[..., Plugin]
+) -> None:
+    """JSON can: a plugin that refuses a start in such words left a turn behind that nobody ran."""
+    plugin().connect(server)
+
+    def refused(*_given: object) -> None:
+        raise RuntimeError("no \ud800")
+
+    with pytest.raises(RuntimeError):
+        server.start(THREAD, refused, turn_id="t1")
+    turn = store.turns.get("t1")
+    assert turn is not None and turn.state == "withdrawn"
+    with store.core.reader() as reader:
+        operation = read(reader, "t1")
+    assert operation is not None and (operation.state, operation.why) == ("indeterminate", "RuntimeError: no \ufffd")
 
 
 def test_a_text_that_utf8_cannot_say_is_refused_by_name_everywhere(store: Store, server: Server) -> None:

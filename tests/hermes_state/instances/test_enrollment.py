@@ -68,13 +68,19 @@ def test_a_token_is_good_at_its_last_moment_and_dead_after_it(registry: Instance
 
 
 def test_a_token_that_expires_while_its_redeeming_waits_is_dead(
-    registry: Instances, registry_store: Store, fake_clock: FakeClock
+    registry: Instances, registry_store: Store, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time is read after the wait for the lock: what was good at the look need not be any more."""
     minted = registry.enroll("a", nickname="A", actor="test")
     registry.check_token(minted.token)
-    fake_clock.step_wall(600.001)
-    with pytest.raises(EnrollmentExpired):
+    plain = registry_store.core.write
+
+    def after_a_wait(*given: Any, **options: Any) -> Any:
+        fake_clock.step_wall(600.001)
+        return plain(*given, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(EnrollmentExpired):
+        patch.setattr(registry_store.core, "write", after_a_wait)
         registry.redeem(minted.token, actor="plugin")
     assert registry.get("a").state is State.CONFIGURED
 

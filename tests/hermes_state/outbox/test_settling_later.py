@@ -13,7 +13,7 @@ from hermes_state.clock import FakeClock
 from hermes_state.engine import Transaction, open_write
 from hermes_state.errors import DiskFull, LockTimeout, StateError
 from hermes_state.outbox import Accepted, Claim, Outbox, Recorded, State, Verdict
-from hermes_state.outbox.outbox import SETTLE_SECONDS
+from hermes_state.outbox.delivering import SETTLE_SECONDS
 from hermes_state.store import Store
 from hermes_state.testing import temporary_store
 

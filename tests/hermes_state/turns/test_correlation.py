@@ -46,7 +46,7 @@ def test_answer_reaches_who_waits_and_nothing_is_kept(correlator: Correlator) ->
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("when", range(8))
 def test_cancelled_anywhere_a_request_is_over(correlator: Correlator, when: int, answered: bool) -> None:
-    """T1.26: 1,000 runs over the steps of the event loop at which the waiter may be."""
+    """T1.26, R36: 1,000 runs over the steps of the event loop at which the waiter may be."""
 
     async def one() -> None:
         sent: list[Request] = []
@@ -111,7 +111,7 @@ def test_request_that_nobody_ends_is_gone_after_ninety_seconds(
 
 
 def test_each_operation_has_its_own_deadline(correlator: Correlator, fake_clock: FakeClock) -> None:
-    """T1.28: a steer that answers at 31 s succeeds, a start that does fails, without any tick in between."""
+    """T1.28, R38: a steer that answers at 31 s succeeds, a start that does fails, without any tick in between."""
     start = correlator.begin("mac", "1.1", "turn.start")
     steer = correlator.begin("mac", "1.1", "turn.steer")
     fake_clock.advance(31.0)

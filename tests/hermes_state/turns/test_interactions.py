@@ -13,7 +13,15 @@ from hermes_state.errors import InvalidInput, RequestNotFound, StatementFailed
 from hermes_state.outbox import NotSent, Refused
 from hermes_state.outbox import State as Owed
 from hermes_state.store import Store
-from hermes_state.turns import Decision, FrameKind, Interaction, InteractionState, TurnState
+from hermes_state.turns import (
+    Decision,
+    FrameKind,
+    Interaction,
+    InteractionEvent,
+    InteractionState,
+    TurnState,
+    interactions,
+)
 from hermes_state.turns.turns import Turns
 from tests.hermes_state.turns.conftest import GATEWAY, Plugin, frame
 
@@ -148,6 +156,15 @@ def test_a_late_answer_is_named_and_counted(store: Store, turns: Turns, run: Run
     with pytest.raises(RequestNotFound) as unknown:
         turns.answer(999, "accept")
     assert str(unknown.value) == f"There is no interaction 999 in {store.path}."
+
+
+def test_a_reason_is_kept_as_a_row_can_have_it(store: Store, turns: Turns, run: Run) -> None:
+    """It may be what a gateway said of its session: bounded, and without half characters."""
+    run("t1")
+    one = ask(turns, "r1")
+    event, why = InteractionEvent.TURN_ENDED, "\ud800" * 5000
+    store.core.write(lambda tx: interactions.end_of_turn(tx, "thread", None, event, why, at=1.0))
+    assert turns.question(one.id).reason == "\ufffd" * 4096
 
 
 def test_another_answer_after_the_first_does_not_count(turns: Turns, run: Run) -> None:

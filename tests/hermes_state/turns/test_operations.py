@@ -1,4 +1,4 @@
-"""The durable record of what was asked of a gateway (T1.28, T1.29, R36 to R38)."""
+"""The durable record of what was asked of a gateway (T1.28, T1.29)."""
 
 from __future__ import annotations
 

@@ -155,6 +155,18 @@ def test_a_refused_ensure_settles_its_turn_with_the_reason(turns: Turns, run: Ru
     assert turns.thread("thread").status is ThreadStatus.READY
 
 
+def test_a_refused_ensure_from_before_a_turn_leaves_the_questions_of_that_turn(turns: Turns, run: Run) -> None:
+    """It says nothing about the turn, which goes on and waits for the answer."""
+    turns.ensure("thread")
+    run("t1")
+    asked = turns.receive(frame(FrameKind.APPROVAL, "t1", request_id="r1"), boot_id="boot-1").interaction
+    assert asked is not None
+    turns.send(GATEWAY, lambda claim: Refused(why="session-not-found"))
+    assert turns.thread("thread").status is ThreadStatus.RUNNING
+    assert turns.questions() == [asked]
+    assert turns.answer(asked.id, "accept").decision == "once"
+
+
 def test_an_answer_for_a_thread_that_vanished_meanwhile_changes_nothing(store: Store, turns: Turns, run: Run) -> None:
     """1.9."""
     run("t1")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_state.gateway.server import Server
 from hermes_state.outbox import NotSent
+from hermes_state.outbox.verdicts import lost_by, not_sent, verdict_of
 from hermes_state.turns import sending
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ class AsyncServer:
                 break
             verdict: Verdict
             try:
-                verdict = sending.verdict_of(await handler(claimed))
+                verdict = verdict_of(await handler(claimed))
             except NotSent as error:
-                verdict = sending.not_sent(error)
+                verdict = not_sent(error)
             except BaseException as error:
-                await self._surely(partial(self.sync.settle, claimed, sending.lost(error)))
+                await self._surely(partial(self.sync.settle, claimed, lost_by(error)))
                 raise
             await self._surely(partial(self.sync.settle, claimed, verdict))
             done.append((claimed, verdict))
@@ -125,7 +126,7 @@ class AsyncServer:
 
     def _give_back(self, claimed: Claim | None) -> None:
         if claimed is not None:
-            self.sync.settle(claimed, sending.not_sent(NotSent("its sender was cancelled")))
+            self.sync.settle(claimed, not_sent(NotSent("its sender was cancelled")))
 
     async def _surely(self, work: Callable[[], Any], undo: Callable[[Any], object] | None = None) -> Any:
         """Run `work` to its end also when the await is cancelled, then `undo` what it gave."""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from hermes_state.errors import IdempotencyConflict, NotConnected, ThreadNotFound, Unanswered
 from hermes_state.instances import bindings
-from hermes_state.turns import operations, sending
+from hermes_state.outbox.verdicts import lost_by
+from hermes_state.turns import operations
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -79,7 +80,7 @@ class Starts:
         """Telling the gateway of a reserved turn failed: roll it back, or ask, when nobody knows whether it began."""
 
         def within(tx: Transaction) -> None:
-            operations.lose(tx, turn.turn_id, sending.lost(error).why, at=self._core.clock.now())
+            operations.lose(tx, turn.turn_id, lost_by(error).why, at=self._core.clock.now())
 
         if isinstance(error, Unanswered):
             self._core.write(within)

@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hermes_state.outbox import Accepted, Claim, Failed, NotAdmitted, NotSent, Refused, State, Verdict
+from hermes_state.outbox import Accepted, Claim, Failed, NotAdmitted, Refused, State, Verdict
 from hermes_state.outbox import settling as outbox_settling
 from hermes_state.outbox.inputs import MOST_REASON
-from hermes_state.outbox.verdicts import VERDICTS, Lost, shown
-from hermes_state.outbox.verdicts import told as told_by
 from hermes_state.turns import interactions, recovery, stops
 from hermes_state.turns.interactions import suppress
 from hermes_state.turns.records import find_stop, find_thread, told
@@ -46,21 +44,6 @@ def answer_of(claim: Claim, said: object) -> Verdict:
 def refusal_of(said: object) -> Refused:
     """The verdict of a gateway's refusal, whatever it gave as its reason."""
     return Refused(why=told(said, MOST_CHARACTERS))
-
-
-def verdict_of(said: object) -> Verdict:
-    """What a handler said, where that is a verdict; else it failed."""
-    return said if isinstance(said, VERDICTS) else Failed(why=f"the handler gave no verdict: {shown(said)}")
-
-
-def not_sent(error: NotSent) -> Verdict:
-    """A handler said that nothing went out."""
-    return Failed(why=told_by(error) or "nothing was sent")
-
-
-def lost(error: BaseException) -> Lost:
-    """A handler broke: nobody knows whether it went out."""
-    return Lost(why=f"{type(error).__name__}: {told_by(error)}")
 
 
 def ends_the_round(verdict: Verdict) -> bool:

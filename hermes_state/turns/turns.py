@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput, TurnNotActive, Unsupported
 from hermes_state.outbox import Claim, NotSent, Outbox, State, Verdict
-from hermes_state.outbox.verdicts import VERDICTS
+from hermes_state.outbox.verdicts import VERDICTS, lost_by, not_sent, verdict_of
 from hermes_state.turns import frames, history, interactions, receiving, recovery, sending, settling, stops, threads
 from hermes_state.turns.ending import Ends, what_ends
 from hermes_state.turns.frames import Admission, Frame, FrameKind
@@ -308,11 +308,11 @@ class Turns:
                 break
             verdict: Verdict
             try:
-                verdict = sending.verdict_of(handler(claims[0]))
+                verdict = verdict_of(handler(claims[0]))
             except NotSent as error:
-                verdict = sending.not_sent(error)
+                verdict = not_sent(error)
             except BaseException as error:
-                self.settle(claims[0], sending.lost(error))
+                self.settle(claims[0], lost_by(error))
                 raise
             self.settle(claims[0], verdict)
             done.append((claims[0], verdict))

@@ -11,8 +11,9 @@ from hermes_state.engine import Transaction
 from hermes_state.errors import RequestNotFound, ThreadStopped
 from hermes_state.gateway import Server
 from hermes_state.outbox import NotSent
+from hermes_state.outbox.verdicts import not_sent
 from hermes_state.store import Store
-from hermes_state.turns import FrameKind, InteractionState, StopState, TurnState, sending
+from hermes_state.turns import FrameKind, InteractionState, StopState, TurnState
 from hermes_state.turns.ending import end_of_instance
 from tests.hermes_state.gateway.conftest import Plugin, silent
 
@@ -100,7 +101,7 @@ def test_what_was_on_its_way_when_the_instance_was_removed_is_not_owed_again(sto
     store.instances.remove("mac", actor="test", reason="gone")
     assert owed(store) == ["stop"]
 
-    store.turns.settle(claim, sending.not_sent(NotSent("its socket is gone")))
+    store.turns.settle(claim, not_sent(NotSent("its socket is gone")))
     assert owed(store) == []
 
 

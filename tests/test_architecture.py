@@ -34,7 +34,7 @@ DOORS = {
 # Modules of hermes_state that every folder of it may import.
 LEAVES = (
     "engine", "clock", "errors", "coexist", "location", "owners", "leases", "tombstones", "deletions", "changes",
-    "file_lock", "flushing", "spool", "shell_words", "outbox",
+    "file_lock", "flushing", "spool", "shell_words", "outbox", "json_values",
 )
 # Folders that are one concern in two: what a session shows is computed from its messages and its generations together.
 TOGETHER = ({"conversation", "compaction"},)

@@ -70,7 +70,7 @@ class Past:
 
     generation: int
     state: Literal["running", "done", "failed", "superseded"]
-    trigger: str
+    trigger: str  # the `reason` of its row
     turn: int  # user messages of the session then
     started_at: float  # epoch seconds
     ended_at: float | None
@@ -84,7 +84,11 @@ class Past:
     fallback: str | None = None
     made: bool = True  # of a superseded row: whether it was done once, before a message that it covers was deleted
     tokens_before: int = 0
-    worked: bool = False  # whether work since the pass before made it due
+
+    @property
+    def worked(self) -> bool:
+        """Whether work since the pass before made it due."""
+        return self.trigger == WORK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +107,12 @@ class Now:
     source_key: str | None
     summarizer: str
     needed: bool  # the plan's word: the view is beyond the trigger
-    refused: bool = False  # a server said that the request was too long
     worked: bool = False  # whether there was work since the last pass
+
+    @property
+    def refused(self) -> bool:
+        """Whether a server said that the request was too long."""
+        return self.trigger == "overflow"
 
     @property
     def fits(self) -> bool:
@@ -130,7 +138,7 @@ GO = Verdict(go=True, why="due", detail="A pass is due.")
 
 def before(now: Now, rows: Sequence[Past], limits: Limits = DEFAULTS) -> Verdict:
     """Whether a pass may be made. `rows`: the newest passes of the session, oldest first, at most `REMEMBERED`."""
-    forced = now.trigger in ("overflow", "manual") or now.refused
+    forced = now.refused or now.trigger == "manual"
     if not (now.needed or forced):
         return Verdict(go=False, why="room", detail=f"{now.tokens_before} tokens of {now.usable}: there is room.")
     freed = now.tokens_before - now.tokens_after_at_most

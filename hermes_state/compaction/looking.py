@@ -46,7 +46,7 @@ class Look:
 
     asked: Asked
     view: LiveView
-    window: Window | None  # None: the caller named a number
+    window: int | Window  # a number: the caller named it
     counter: TokenCounter
     plan: Plan
     settings: Settings
@@ -115,12 +115,12 @@ def look(core: Core, asked: Asked) -> Look | NoRoom:
         tokens_after_at_most=planned.tokens_after_at_most - planned.budget.fixed,
         source_key=source_key(parent_id, draft.cut_at, draft.anchors, view.edit_mark, taken),
         summarizer=settings.summarizer, needed=planned.needed,
-        refused=asked.trigger == "overflow", worked=_worked(view, past, planned, counter, asked),
+        worked=_worked(view, past, planned, counter, asked),
     )
     remembered = [past_of(one) for one in past]
     asks = asks_summarizer(now, remembered, asked.limits)
     return Look(
-        asked=asked, view=view, window=None if isinstance(window, int) else window, counter=counter, plan=planned,
+        asked=asked, view=view, window=window, counter=counter, plan=planned,
         settings=settings, now=now, verdict=before(now, remembered, asked.limits), asks=asks,
         draft=replace(
             draft, reason=_reason(asked, view, now), summarizer=settings.summarizer if asks.go else EXTRACTIVE
@@ -141,7 +141,6 @@ def past_of(generation: Generation) -> Past:
         fallback=EXTRACTIVE
         if generation.form == EXTRACTIVE and generation.summarizer not in (None, EXTRACTIVE) else None,
         made=error.get("code") == "message_deleted", tokens_before=generation.tokens_before,
-        worked=generation.reason == WORK,
     )
 
 

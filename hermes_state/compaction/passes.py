@@ -123,7 +123,7 @@ def _told(core: Core, seen: Look, done: Generation, notes: tuple[str, ...]) -> O
 def _again(core: Core, seen: Look) -> Look | NoRoom | StateError:
     """The session as the next call would see it; what is in the way of looking comes back as a value."""
     asked = replace(
-        seen.asked, window=seen.window or seen.asked.window, counter=seen.counter,
+        seen.asked, window=seen.window, counter=seen.counter,
         trigger="manual" if seen.asked.trigger == "manual" else "size",
     )
     try:

@@ -2,7 +2,8 @@
 
 Invariant: a pure function. It begins with the summary as a user message; when the row after it is a user's, both are
 one message, so that roles alternate as they did. Leading system rows stay leading. Calls and results are paired as in
-every context. The context, the plan's estimate, the command line and the benchmark all call this.
+every context. The context, the plan's estimate, the command line and the benchmark all call this; what is sent has late
+results joined with their neighbours besides (`late.as_sent`).
 
 Not for: choosing rows (see `generations.live`). A summary in a system message was rejected: templates that refuse a
 second one, or one in the middle, refuse the whole request, and some drop a conversation without a user message.
@@ -10,7 +11,7 @@ second one, or one in the middle, refuse the whole request, and some drop a conv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def placed(rows: Sequence[Live], *, summary: str | None) -> list[Placed]:
     row_of: dict[int, Live] = {}
     for row in rows:
         # A copy: pairing writes ids and names into results.
-        message = dict(row.message) if row.clip is None else _as_shown(clipped(row.message, row.clip, seq=row.position))
+        message = dict(row.message) if row.clip is None else as_shown(clipped(row.message, row.clip, seq=row.position))
         shown.append(message)
         row_of[id(message)] = row
     out = [Placed(message=message, row=row_of.get(id(message))) for message in pair(shown)]
@@ -75,7 +76,7 @@ def placed(rows: Sequence[Live], *, summary: str | None) -> list[Placed]:
         first += 1
     if first < len(out) and out[first].message["role"] == "user":
         following = out[first]
-        joined = _as_shown(following.message)
+        joined = as_shown(following.message)
         joined["content"] = after_summary(summary, joined.get("content"))
         out[first] = Placed(message=joined, row=following.row, is_summary=True)
     else:
@@ -96,5 +97,16 @@ def after_summary(summary: str, content: Any) -> Any:
     return f"{summary}\n\n{content}"
 
 
-def _as_shown(message: dict[str, Any]) -> dict[str, Any]:
+def own_of(content: Any, summary: str | None) -> Any:
+    """The way back from `after_summary`: what is the user's own; None when there is nothing but the summary."""
+    if summary is not None and isinstance(content, list):
+        leads = bool(content) and isinstance(content[0], Mapping) and content[0].get("text") == summary
+        return (content[1:] or None) if leads else content
+    if summary is not None and isinstance(content, str) and content.startswith(summary):
+        return content[len(summary) :].removeprefix("\n\n") or None
+    return content
+
+
+def as_shown(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a message whose content is not the stored one, without what would be sent in place of that."""
     return {name: value for name, value in message.items() if name != _CONTENT_AS_SENT}

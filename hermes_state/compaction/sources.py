@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.compaction.generations import LiveView, live_view
 from hermes_state.compaction.late import as_result
+from hermes_state.compaction.render import own_of
 
 if TYPE_CHECKING:
     from hermes_state.compaction.looking import Look
@@ -56,10 +57,4 @@ def said(view: LiveView, place: int) -> dict[str, Any]:
     message, summary = view.messages[place], view.summary
     if place != view.summary_at or summary is None:
         return message
-    message = dict(message)
-    content = message.get("content")
-    if isinstance(content, list):
-        message["content"] = content[1:]
-    elif isinstance(content, str):
-        message["content"] = content[len(summary):].removeprefix("\n\n")
-    return message
+    return {**message, "content": own_of(message.get("content"), summary)}

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from hermes_state.conversation import json_values
+from hermes_state import json_values
 from hermes_state.conversation.records import CompressResult
 from hermes_state.conversation.row_check import HASHED_BYTES, Raw, digest
 from hermes_state.engine import frames

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes_state.conversation import json_values
+from hermes_state import json_values
 from hermes_state.conversation.bodies import decode, read_contents
 from hermes_state.conversation.lineage import segments
 from hermes_state.conversation.pairing import pair
@@ -31,8 +31,10 @@ def context(reader: Reads, no: int, *, extras: bool = False) -> list[dict[str, A
     """The context of session `no`; call it inside a snapshot. See `Messages.context`."""
     if is_compacted(reader, no):
         from hermes_state.compaction.generations.live import live_view
+        from hermes_state.compaction.late import as_sent
 
-        return live_view(reader, no, extras=extras).messages
+        view = live_view(reader, no, extras=extras)
+        return as_sent(view.messages, view.summary)
     rows: list[tuple[Any, ...]] = []
     run = _RUN_WITH_EXTRAS if extras else _RUN
     for session_no, first, last, _offset in view_of(reader, segments(reader, no)).visible("rewind", "compact"):

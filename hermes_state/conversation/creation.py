@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args
 
-from hermes_state import changes, tombstones
-from hermes_state.conversation import json_values, shared_texts, titles
+from hermes_state import changes, json_values, tombstones
+from hermes_state.conversation import shared_texts, titles
 from hermes_state.conversation.context import is_compacted
 from hermes_state.conversation.lineage import Segment, chain_numbers, conversation_segments, is_ancestor, reaches
 from hermes_state.conversation.session_rows import (

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hermes_state.conversation import json_values
+from hermes_state import json_values
 from hermes_state.conversation.records import CARRIED_FROM
 from hermes_state.conversation.row_check import Raw, named_texts, raw_bytes
 from hermes_state.conversation.session_rows import scrub

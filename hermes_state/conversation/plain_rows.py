@@ -16,8 +16,6 @@ from typing import Any
 
 from hermes_state.conversation.bodies import OWN_BYTES, Frame
 from hermes_state.conversation.fields import LATEST_TIME, ROLES
-from hermes_state.conversation.json_values import ENCODER
-from hermes_state.conversation.json_values import check as check_json
 from hermes_state.conversation.row_check import (
     HASHED_BYTES,
     digest,
@@ -27,6 +25,8 @@ from hermes_state.conversation.row_check import (
     stamp,
     text_check,
 )
+from hermes_state.json_values import ENCODER
+from hermes_state.json_values import check as check_json
 
 Tail = tuple[Any, ...]  # the parameters of a row but id, session_no, seq and calls, in the order of `append.INSERT`
 Plain = tuple[int, Tail, "Frame | None", None]

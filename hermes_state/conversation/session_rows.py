@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from hermes_state.conversation import json_values
+from hermes_state import json_values
 from hermes_state.errors import Corrupt, InvalidInput, SessionDeleted, SessionNotFound, SessionReplaced
 from hermes_state.shell_words import shell_word
 

@@ -15,7 +15,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.conversation import bodies, creation, json_values
+from hermes_state import json_values
+from hermes_state.conversation import bodies, creation
 from hermes_state.conversation.append import insert_many, prepare, touch
 from hermes_state.conversation.fields import Encoded, encode, refuse_reserved
 from hermes_state.conversation.session_rows import required_text, session_no, valid_id

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from hermes_state import json_values
 from hermes_state.errors import InvalidInput
 
 # Longest name of anything here; platform ids are far below.
@@ -22,8 +23,6 @@ MOST_CHARACTERS = 512
 MOST_REASON = 4_000
 # The end of the year 9999, where RFC 3339 ends.
 LATEST = 253_402_300_799.0
-# Deepest JSON, as of messages: far below where reading depends on how deep the reader's own calls are.
-MOST_LEVELS = 100
 # Largest id of a row.
 MOST_ID = 2**63 - 1
 
@@ -54,17 +53,14 @@ def text(
 
 
 def levels(name: str, value: Any, *, of: str) -> None:
-    """Raise `InvalidInput` for JSON that is more than `MOST_LEVELS` deep; `of` is what has it."""
-    here, deep = [value], 0
-    while here := [item for item in here if isinstance(item, (dict, list, tuple))]:
-        deep += 1
-        if deep > MOST_LEVELS:
-            raise InvalidInput(
-                f"The {name} of {of} is JSON that is more than {MOST_LEVELS} levels deep.",
-                hint="Store what is deeper as text within it.", argument=name,
-            )
-        inside = (item for one in here for item in (one.values() if isinstance(one, dict) else one))
-        here = list({id(item): item for item in inside}.values())  # each once, also where one holds itself twice
+    """Raise `InvalidInput` for JSON that cannot be given back to any caller, by `json_values`; `of` is what has it."""
+    try:
+        json_values.check(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"The {name} of {of} cannot be written as JSON: {error}.", hint="Store what is deeper as text within it.",
+            argument=name,
+        ) from error
 
 
 def names(name: str, value: Any) -> list[str]:

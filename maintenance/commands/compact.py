@@ -92,7 +92,7 @@ def command(
         else:
             outcome = _outcome(store, session_id, said, only_look=only_look)
             shown |= outcome_document(outcome)
-            positions = store.compaction.view(session_id).positions if only_look else ()
+            positions = store.compaction.view(session_id).positions if only_look and not ctx.json else ()
             status = 0 if only_look and outcome.why != "prefix_too_large" else status_of(outcome)
     if ctx.json:
         from maintenance.output.documents import print_json

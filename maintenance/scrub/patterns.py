@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_state.errors import InvalidInput
+from hermes_state.json_values import MOST_LEVELS
 from maintenance.dialects.foreign.content import MARKER
 
 PRESET = "secrets"
 _MARK = re.compile(r"\[redacted [\w-]+ [0-9a-f]{6}\]")
-_MOST_LEVELS = 100  # of JSON, as `conversation.json_values` takes
 # Strings that are kept for the proof; beyond that only the patterns are looked for again.
 MOST_KEPT = 10_000
 # Keys that came after the newest release of detect-secrets, by their published prefixes.
@@ -137,7 +137,7 @@ class Redactor:
                 parsed = json.loads(value)
             except (ValueError, RecursionError):
                 return self._plain(value)
-            changed = self._inside(parsed, _MOST_LEVELS)
+            changed = self._inside(parsed, MOST_LEVELS)
             if changed is not parsed:
                 value = json.dumps(changed, ensure_ascii=False, separators=(",", ":"))
         return self._plain(value)

@@ -112,7 +112,8 @@ class Generation:
 class LiveView:
     """What a model gets of a session, and what each message of it is; made in one snapshot.
 
-    `messages`, `positions`, `ids`, `token_counts`, `sources` are of one length, item by item.
+    `messages`, `positions`, `ids`, `token_counts` are of one length, item by item. What is sent of `messages` is
+    `late.as_sent` of them.
     """
 
     session_no: int
@@ -120,7 +121,7 @@ class LiveView:
     messages: list[dict[str, Any]]
     # where each message is, None for one that is no row: a summary alone, a result that was not recorded
     positions: tuple[int | None, ...]
-    # message ids, and the seqs within `source_nos`' sessions; None as above
+    # message ids; None as above
     ids: tuple[int | None, ...]
     # as the caller counted each row when appending it; None: not counted, or shown otherwise than it is stored
     token_counts: tuple[int | None, ...]

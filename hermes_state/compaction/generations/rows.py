@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hermes_state import json_values
 from hermes_state.clock import ClockDomain
 from hermes_state.compaction.clips import Clip
 from hermes_state.compaction.generations.records import Generation
-from hermes_state.conversation import json_values
 from hermes_state.conversation.context import parsed
 from hermes_state.conversation.session_rows import Reads
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hermes_state.compaction.render import own_of
 from hermes_state.compaction.tokens import TokenCounter, message_tokens
 
 
@@ -38,7 +39,7 @@ class Rows:
         if summary_at is None or summary_at != start or start == len(messages):
             return cls(messages=messages, sizes=sizes, start=start, first=start, summary_tokens=0)
         whole = sizes[start]
-        own = None if summary is None else _own(messages[start].get("content"), summary)
+        own = None if summary is None else own_of(messages[start].get("content"), summary)
         if own is None:
             kept, first = 0, start + 1
             alone = messages[start]
@@ -50,13 +51,3 @@ class Rows:
             messages=[*messages[before], alone, *messages[after]], sizes=[*sizes[before], kept, *sizes[after]],
             start=start, first=first, summary_tokens=whole - kept,
         )
-
-
-def _own(content: Any, summary: str) -> Any:
-    """What of a content that begins with a summary is the user's own; None when there is nothing else."""
-    if isinstance(content, list):
-        leads = bool(content) and isinstance(content[0], Mapping) and content[0].get("text") == summary
-        return (content[1:] or None) if leads else content
-    if isinstance(content, str) and content.startswith(summary):
-        return content[len(summary) :].removeprefix("\n\n") or None
-    return content

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_state.compaction.late import as_sent
 from hermes_state.compaction.summary.checked import cut_at_line
 from hermes_state.compaction.summary.chunks import parts_of
 from hermes_state.compaction.summary.prompts import CHUNK, CHUNK_SYSTEM, INSTRUCTION, PREVIOUS
@@ -88,7 +89,7 @@ def requests_for(
     if start >= end:
         return ()
     counting = as_counter(counter)
-    extension = _extension(view_messages, end, budget, system)
+    extension = _extension(view_messages, end, budget, previous, system)
     if fixed_tokens + request_tokens(extension, counting) + budget + _MARGIN <= own_window:
         return (SummaryRequest(
             kind="extension", messages=extension, max_tokens=budget, window=own_window, previous=previous,
@@ -114,7 +115,8 @@ def requests_for(
 
 
 def _extension(
-    view: Sequence[dict[str, Any]], end: int, budget: int, system: Mapping[str, Any] | None
+    view: Sequence[dict[str, Any]], end: int, budget: int, previous: str | None,
+    system: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
     """The view up to `end`, as it is sent live, and the instruction as or in the last user message."""
     copies = [dict(message) for message in view[:end]]
@@ -122,6 +124,7 @@ def _extension(
     if len(paired) == len(copies) and all(one is two for one, two in zip(paired, copies, strict=True)):
         # Nothing to mend: sent as the view has it, byte for byte, or the server's cache is of no use.
         paired = list(view[:end])
+    paired = as_sent(paired, previous)
     while paired and paired[-1].get("tool_calls"):
         # A call without its result at the very end: an open group, which the cut never falls into; refused by servers.
         paired.pop()

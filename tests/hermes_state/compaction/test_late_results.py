@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_state import open_store
-from hermes_state.compaction.late import as_result, as_text, is_late
+from hermes_state.compaction.late import as_result, as_sent, as_text, is_late, with_late_results
+from hermes_state.compaction.render import Live, render
 from hermes_state.store import Store
 
 FILLER = "The port of the relay is 9000 and it was in the file. "
@@ -41,10 +43,43 @@ def talk(store: Store, session: str, turns: int, times: int = 12) -> None:
         store.messages.append(session, role="assistant", content=f"Relay {number}: " + FILLER * times)
 
 
+def uses(call_id: str) -> list[dict[str, Any]]:
+    """A call in Anthropic's shape."""
+    return [{"type": "tool_use", "id": call_id, "name": "deploy", "input": {}}]
+
+
+def gives(call_id: str, content: Any) -> dict[str, Any]:
+    """Its result, a block."""
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
+
+
+def blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    content = message["content"]
+    return [one for one in content if one.get("type") == kind] if isinstance(content, list) else []
+
+
+def spoken(message: dict[str, Any]) -> list[str]:
+    content = message["content"]
+    parts = content if isinstance(content, list) else [{"text": content or ""}]
+    return "\n\n".join(one.get("text", "") for one in parts).split("\n\n")
+
+
 def structure(context: list[dict[str, Any]]) -> list[str]:
-    """What a provider refuses: a result that does not follow its call, a call without a result before what follows."""
-    wrong, waiting = [], set[str]()
+    """What a provider refuses: a result that does not follow its call, a call without a result before what follows, a
+    late result that makes two user messages in a row.
+    """
+    wrong, waiting, used = [], set[str](), set[str]()
+    for before, message in pairwise(context):
+        # The last but one of what stands before is the label of a late result that nothing was said after.
+        late = [spoken(message)[0], *spoken(before)[-2:-1]]
+        if before["role"] == message["role"] == "user" and any(text.startswith("[Late result") for text in late):
+            wrong.append("two of a user")
     for message in context:
+        used |= {one["id"] for one in blocks(message, "tool_use")}
+        found = blocks(message, "tool_result")
+        wrong += [f"result {one['tool_use_id']}" for one in found if one["tool_use_id"] not in used]
+        if found and message["content"][: len(found)] != found:
+            wrong.append("a text before a result")
         if message["role"] == "tool":
             if message["tool_call_id"] not in waiting:
                 wrong.append(f"result {message['tool_call_id']}")
@@ -94,9 +129,13 @@ def test_a_second_result_that_says_the_same_is_left_out_and_another_is_shown(sto
     store.compaction.compact("a", window=4096)
     for content in ("late", "late", [{"type": "text", "text": "later"}]):
         store.messages.append("a", role="tool", tool_call_id="GONE", content=content)
-    shown = [one["content"] for one in store.messages.context("a") if is_late(one)]
+    shown = [one["content"] for one in store.compaction.view("a").messages if is_late(one)]
     label = "[Late result of a tool call that is in the summary, id GONE:]"
     assert shown == [f"{label}\n\nlate", [{"type": "text", "text": label}, {"type": "text", "text": "later"}]]
+    # Both are user messages, which strict templates take one of.
+    assert store.messages.context("a")[-1] == {"role": "user", "content": [
+        {"type": "text", "text": one} for one in (f"{label}\n\nlate", label, "later")
+    ]}
 
 
 def test_a_late_result_that_is_large_is_shortened_and_the_view_fits(store: Store) -> None:
@@ -128,6 +167,78 @@ def test_a_pass_over_a_result_that_came_late_takes_it_with_its_call_and_keeps_wh
     assert store.compaction.verify("a", 2).ok
 
 
+@pytest.mark.parametrize("content", ["DEPLOYED-42", [{"type": "text", "text": "DEPLOYED-42"}]])
+def test_a_late_result_that_is_a_block_is_shown_as_a_text(store: Store, content: Any) -> None:
+    store.sessions.create(source="cli", id="a")
+    talk(store, "a", 25)
+    store.messages.append("a", role="assistant", content=uses("DEPLOY"))
+    talk(store, "a", 9)
+    store.compaction.compact("a", window=4096)
+    before = store.messages.context("a")
+    store.messages.append("a", role="user", content=[gives("DEPLOY", content)])
+    label = "[Late result of a tool call that is in the summary, id DEPLOY:]"
+    texts = [f"{label}\n\nDEPLOYED-42"] if isinstance(content, str) else [label, "DEPLOYED-42"]
+    late = {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}
+    assert store.messages.context("a") == [*before, late]
+    # As any other, it is no word of the user, and a result in the summary of the next pass.
+    talk(store, "a", 10)
+    store.compaction.compact("a", window=4096)
+    assert "DEPLOYED-42" in str(store.messages.context("a")[0]["content"])
+    assert "Late result" not in str(store.messages.context("a"))
+
+
+def test_a_block_that_came_late_stands_after_results_with_a_call_and_after_what_was_said_with_it(store: Store) -> None:
+    begin(store, "a")
+    talk(store, "a", 9)
+    store.compaction.compact("a", window=4096)
+    store.messages.append("a", role="assistant", content=uses("NEW"))
+    said = {"type": "text", "text": "Both came."}
+    store.messages.append("a", role="user", content=[gives("GONE", "late"), gives("NEW", "new"), said])
+    label = "[Late result of a tool call that is in the summary, id GONE:]"
+    told = {"type": "text", "text": f"{label}\n\nlate"}
+    last = store.messages.context("a")[-1]
+    assert last == {"role": "user", "content": [gives("NEW", "new"), said, told]} and not is_late(last)
+    assert is_late({"role": "user", "content": [gives("NEW", "new"), told]})
+    assert as_result({"role": "user", "content": [gives("NEW", "new"), told]}) == {
+        "role": "tool", "content": [gives("NEW", "new"), {"type": "text", "text": "late"}],
+    }
+
+
+def test_late_results_are_one_message_with_the_user_messages_around_them(store: Store) -> None:
+    begin(store, "a")
+    talk(store, "a", 9)
+    store.compaction.compact("a", window=4096)
+    before = store.messages.context("a")
+    store.messages.append("a", role="user", content="one", extra={"api_content": "ONE"})
+    store.messages.append("a", role="tool", tool_call_id="DEPLOY", content="two")
+    store.messages.append("a", role="user", content="three")
+    label = "[Late result of a tool call that is in the summary, id DEPLOY:]"
+    whole = {"role": "user", "content": f"one\n\n{label}\n\ntwo\n\nthree"}
+    assert store.messages.context("a", extras=True) == [*before, whole]
+    assert [one["content"] for one in store.compaction.view("a").messages[-3:]] == [
+        "one", f"{label}\n\ntwo", "three",
+    ]
+    # What two people said is two messages, as it was.
+    store.messages.append("a", role="assistant", content="four")
+    for text in ("five", "six"):
+        store.messages.append("a", role="user", content=text)
+    assert [one["content"] for one in store.messages.context("a")[-2:]] == ["five", "six"]
+
+
+def test_a_late_result_right_after_the_summary_is_one_message_with_it_and_with_what_is_said_next() -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "tool", "tool_call_id": "1", "content": "done"}, {"role": "user", "content": [gives("2", "done")]},
+        {"role": "user", "content": "Go on."}, {"role": "assistant", "content": "Yes."},
+    ]
+    rows = [Live(message=message, position=at) for at, message in enumerate(messages)]
+    view = render(with_late_results(rows), summary="SUMMARY")
+    label = "[Late result of a tool call that is in the summary, id"
+    texts = [f"SUMMARY\n\n{label} 1:]\n\ndone", f"{label} 2:]\n\ndone", "Go on."]
+    assert as_sent(view, "SUMMARY") == [
+        {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}, view[-1],
+    ]
+
+
 def test_a_text_of_a_result_is_that_result_once_more_for_a_summary() -> None:
     for content in ("done :] and more", [{"type": "text", "text": "done"}], ""):
         told = as_result(as_text({"role": "tool", "tool_call_id": "1", "name": "run", "content": content}))
@@ -137,7 +248,9 @@ def test_a_text_of_a_result_is_that_result_once_more_for_a_summary() -> None:
 
 
 _STEPS = st.lists(
-    st.sampled_from(["user", "assistant", "call", "call", "result", "result", "talk", "pass", "pass"]),
+    st.sampled_from([
+        "user", "assistant", "call", "call", "result", "result", "use", "block", "talk", "pass", "pass",
+    ]),
     min_size=5, max_size=30,
 )
 
@@ -151,6 +264,7 @@ def test_no_message_that_is_appended_after_a_pass_is_missing_from_the_context(
         store.sessions.create(source="cli", id="a")
         talk(store, "a", 12)
         open_calls: list[str] = []
+        open_uses: list[str] = []
         since: list[str] = []
         for number, step in enumerate(["call", "talk", *steps]):
             mark = f"MARK-{number}-END"
@@ -169,6 +283,18 @@ def test_no_message_that_is_appended_after_a_pass_is_missing_from_the_context(
                     continue
                 call_id = open_calls.pop(chance.randrange(len(open_calls)))
                 store.messages.append("a", role="tool", tool_call_id=call_id, content=mark)
+                since.append(mark)
+            elif step == "use":
+                open_uses.append(f"id{number}")
+                store.messages.append("a", role="assistant", content=[
+                    {"type": "text", "text": mark}, *uses(f"id{number}"),
+                ])
+                since.append(mark)
+            elif step == "block":
+                if not open_uses:
+                    continue
+                call_id = open_uses.pop(chance.randrange(len(open_uses)))
+                store.messages.append("a", role="user", content=[gives(call_id, mark)])
                 since.append(mark)
             else:
                 store.messages.append("a", role=step, content=mark)

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from hermes_state.conversation import json_values
 from hermes_state.errors import InvalidInput, Refused
 from hermes_state.outbox import Accepted, Failed, Outbox, Recorded, State
-from hermes_state.outbox.inputs import MOST_LEVELS
 from hermes_state.store import Store
 from tests.hermes_state.outbox.conftest import told
 
@@ -31,10 +29,6 @@ def spoil(store: Store, name: str, **columns: str) -> None:
     store.core.write(lambda tx: tx.execute(f"UPDATE outbox SET {sets} WHERE dedupe_id = ?", (*columns.values(), name)))
 
 
-def test_obligations_are_as_deep_as_messages() -> None:
-    assert MOST_LEVELS == json_values.MOST_LEVELS
-
-
 def test_a_payload_is_at_most_100_levels_deep(box: Outbox, owe: Owe) -> None:
     for levels in (99, 100):
         owe(f"deep {levels}", payload=nested(levels))
@@ -43,7 +37,7 @@ def test_a_payload_is_at_most_100_levels_deep(box: Outbox, owe: Owe) -> None:
         with pytest.raises(InvalidInput) as caught:
             owe("deeper", payload=nested(levels))
         assert told(caught.value) == (
-            "The payload of an obligation is JSON that is more than 100 levels deep."
+            "The payload of an obligation cannot be written as JSON: it is more than 100 levels deep."
             " Store what is deeper as text within it."
         )
         assert caught.value.facts["argument"] == "payload"
@@ -61,7 +55,16 @@ def test_a_result_is_at_most_100_levels_deep_and_refused_when_the_verdict_is_mad
     for levels in (100, 985, 5000):
         with pytest.raises(InvalidInput) as caught:
             Accepted(result={"a": nested(levels)})
-        assert str(caught.value) == "The result of Accepted is JSON that is more than 100 levels deep."
+        assert str(caught.value) == "The result of Accepted cannot be written as JSON: it is more than 100 levels deep."
+
+
+def test_a_value_that_would_lose_a_key_is_refused(owe: Owe) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        owe("keys", payload={1: "a", "1": "b"})
+    assert str(caught.value) == "The payload of an obligation cannot be written as JSON: two of its keys become '1'."
+    with pytest.raises(InvalidInput) as caught:
+        Accepted(result={1: "a", "1": "b"})
+    assert str(caught.value) == "The result of Accepted cannot be written as JSON: two of its keys become '1'."
 
 
 @pytest.mark.parametrize("columns", [{"payload": DEEP}, {"payload": "{"}, {"schedule": "7"}])

@@ -31,7 +31,8 @@ def test_P1_and_24_what_is_appended_during_a_summary_is_in_the_live_view(store: 
     appended = [f"row {number}" for number in range(229)]
     store.messages.append_many("s", [{"role": "tool", "content": text} for text in appended])
     assert commit(store.core, running, made("S")).state == "done"
-    assert contents(store)[0] == "S\n\nURGENT: stop the deploy"
+    late = [f"[Late result of a tool call that is in the summary:]\n\n{text}" for text in appended]
+    assert contents(store) == ["\n\n".join(["S", "URGENT: stop the deploy", *late])]
     assert [one.content for one in store.messages.history("s", limit=300).messages][11:] == appended
     assert view_of(store, "s").row_positions == tuple(range(11, 241))
 

@@ -73,7 +73,7 @@ def test_a_full_view_is_compacted_before_eight_turns_are_over() -> None:
 
 
 def test_a_refusal_counts_as_full_whatever_the_own_count_says() -> None:
-    assert before(replace(NOW, turn=5, trigger="overflow", refused=True), [past(turn=4)]).go
+    assert before(replace(NOW, turn=5, trigger="overflow"), [past(turn=4)]).go
 
 
 def test_refills_wait_for_the_ladder_and_then_are_given_up() -> None:
@@ -158,14 +158,14 @@ def test_passes_that_their_caller_cancelled_count_for_nothing() -> None:
 
 
 def test_a_pass_after_work_is_made_however_many_there_were() -> None:
-    rows = [past(number, turn=20, worked=number > 1) for number in range(1, 32)]
+    rows = [past(number, turn=20, trigger="work" if number > 1 else "size") for number in range(1, 32)]
     assert before(replace(FULL, worked=True), rows).go
     # Without work the next few are made as well, and each that had some makes up for one that had none.
     assert before(FULL, rows).go
     idle = [past(number, turn=20) for number in range(32, 36)]
     assert before(FULL, [*rows, *idle[:3]]).go
     assert before(replace(FULL, at=5_020.0), [*rows, *idle]).why == "refilled"
-    assert before(replace(FULL, at=5_020.0), [*rows, *idle, past(36, turn=20, worked=True)]).go
+    assert before(replace(FULL, at=5_020.0), [*rows, *idle, past(36, turn=20, trigger="work")]).go
 
 
 def test_a_pass_that_the_session_overtook_is_no_failure_at_first() -> None:

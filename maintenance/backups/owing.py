@@ -9,7 +9,7 @@ Not for: doing it. A difference in the numbers of rows was rejected: it reads as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_state.engine import open_read
 from hermes_state.errors import NotFound, StateError, StorageError
@@ -17,14 +17,18 @@ from maintenance.backups.gap import has_journal
 from maintenance.dialects.native import owed
 from maintenance.dialects.native.shape import native_identity
 from maintenance.output.text import plural
-from maintenance.replacement.owing import OldOwed, carry_over, old_owed
+from maintenance.replacement.old import Old
+from maintenance.replacement.owing import carry_over, old_owed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hermes_state.clock import Clock
     from hermes_state.engine import Reader
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +47,22 @@ def foresee(store: Path, copy: Path, *, hidden: bool, clock: Clock) -> OwedThen:
     """Count it. `copy` is the private database out of a backup; `hidden`: commits may stand in the WAL beside the store
     that SQLite does not see."""
     with open_read(copy, clock=clock) as new, new.snapshot():
-        if has_journal(store):  # read only once its unfinished change is undone, which the restore does first
-            return _unread(new, clock)
-        try:
-            with open_read(store, clock=clock) as live, live.snapshot():
-                return _foresee(live, new, hidden, clock)
-        except (NotFound, StorageError, UnicodeDecodeError) as error:
-            if isinstance(error, StorageError) and error.exit_code != 65:
-                raise
-            return _unread(new, clock)
+        return with_old(
+            store, clock, lambda live: _unread(new, clock) if live is None else _foresee(live, new, hidden, clock)
+        )
+
+
+def with_old(store: Path, clock: Clock, look: Callable[[Reader | None], T]) -> T:
+    """What `look` says of the store in one snapshot; it is given None when the store is gone or cannot be read."""
+    if has_journal(store):  # read only once its unfinished change is undone, which the restore does first
+        return look(None)
+    try:
+        with open_read(store, clock=clock) as live, live.snapshot():
+            return look(live)
+    except (NotFound, StorageError, UnicodeDecodeError) as error:
+        if isinstance(error, StorageError) and error.exit_code != 65:
+            raise
+        return look(None)
 
 
 def _foresee(live: Reader, new: Reader, hidden: bool, clock: Clock) -> OwedThen:
@@ -71,7 +82,7 @@ def _foresee(live: Reader, new: Reader, hidden: bool, clock: Clock) -> OwedThen:
 def _unread(new: Reader, clock: Clock) -> OwedThen:
     if not owed.has_outbox(new.rows):
         return OwedThen(whole=False, carried=owed.Carried())
-    nothing = OldOwed(ask=new.rows, there=False, whole=False)
+    nothing = Old(ask=new.rows, there=False, whole=False)
     return OwedThen(whole=False, carried=carry_over(owed.Looking(new), nothing, same_store=False, at=clock.now()))
 
 

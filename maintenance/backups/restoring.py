@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.errors import Refused
 from hermes_state.shell_words import shell_word
+from maintenance.backups import owing, serving
 from maintenance.backups.gap import Gap, gap_between
 from maintenance.backups.making import hearing
-from maintenance.backups.owing import OwedThen, foresee
 from maintenance.backups.staging import Staged, staged
 from maintenance.backups.wal_beside import frames_not_in_file
+from maintenance.dialects.native.serving import Brought
 from maintenance.marks import set_mark
 from maintenance.replacement.alone import require_nobody
 from maintenance.replacement.replace import Mode, Replaced, replace_content
@@ -46,7 +47,8 @@ class RestorePlan:
     created_at: float | None  # epoch seconds UTC when it was made, None without a manifest
     staged: Staged  # what is in it
     gap: Gap  # what would be gone
-    owed: OwedThen  # what becomes of obligations
+    owed: owing.OwedThen  # what becomes of obligations
+    gateways: Brought  # what becomes of gateway instances, turns and questions
     wal_frames: int  # pages of commits in the WAL beside the store that the database file lacks
 
     def document(self) -> dict[str, Any]:
@@ -56,7 +58,8 @@ class RestorePlan:
             "store": str(self.store), "backup": str(self.backup), "verified_by_manifest": self.verified,
             "created_at": self.created_at, "sessions": content.sessions, "messages": content.messages,
             "dialect": content.dialect, "gap": self.gap.document(),
-            "obligations_then": self.owed.document(), "wal_pages_kept_aside": self.wal_frames,
+            "obligations_then": self.owed.document(), "gateways_then": self.gateways.document(),
+            "wal_pages_kept_aside": self.wal_frames,
         }
 
 
@@ -100,7 +103,8 @@ def restore(
         plan = RestorePlan(
             store=db, backup=source, verified=found.manifest is not None,
             created_at=found.manifest.created_at if found.manifest else None, staged=found, gap=gap, wal_frames=frames,
-            owed=foresee(db, found.path, hidden=bool(frames), clock=clock),
+            owed=owing.foresee(db, found.path, hidden=bool(frames), clock=clock),
+            gateways=serving.foresee(db, found.path, hidden=bool(frames), clock=clock),
         )
         _require_same_store(plan, new_store=new_store)
         if frames and not over_wal:

@@ -21,8 +21,9 @@ its pages are checked, and that is said. The store may be healthy, damaged in an
 
 Before the question it says what the store has and the backup has not: sessions, messages, ids and times; and what
 becomes of what it owes (`outbox list`): verdicts and obligations since the backup stay, and what may have been sent
-since is not sent as if nothing had. Refused: a backup of another store (--new-store allows it), and a WAL beside the
-store with commits that are nowhere else (--over-wal allows it).
+since is not sent as if nothing had; and how many gateway instances have to be enrolled again. Refused: a backup of
+another store (--new-store allows it), and a WAL beside the store with commits that are nowhere else (--over-wal allows
+it).
 
 What changes on disk: the content of the store, in place and in one transaction, so that a kill leaves the old or the
 new one, whole. The files as they were are copied beside it first, to <store>.replaced-<time>-<pid>, and stay there. A
@@ -99,7 +100,7 @@ def command(
 
 
 def _shown(plan: RestorePlan) -> Plan:
-    from maintenance.backups.owing import sentences
+    from maintenance.backups import owing, serving
     from maintenance.dialects.native.owed import TABLES
     from maintenance.output.text import rfc3339
     from maintenance.plan import Plan
@@ -128,7 +129,9 @@ def _shown(plan: RestorePlan) -> Plan:
         lines.append(
             "what the store knows of obligations cannot be read whole: what the backup owes may have been sent since"
         )
-    lines += sentences(plan.owed.carried, done=False)
+    lines += owing.sentences(plan.owed.carried, done=False)
+    if out := serving.sentence(plan.gateways.revoked, done=False):
+        lines.append(out)
     if plan.wal_frames:
         lines.append(f"{plan.wal_frames} pages of commits that only the WAL has go out of use")
     lines.append(f"kept: the files as they are, beside the store as {plan.store.name}.replaced-<time>-<pid>")
@@ -136,9 +139,9 @@ def _shown(plan: RestorePlan) -> Plan:
 
 
 def _print(ctx: Context, done: Restored) -> None:
-    from maintenance.backups.owing import sentences
+    from maintenance.backups import owing, serving
     from maintenance.output.documents import print_json
-    from maintenance.output.text import plural, safe_text
+    from maintenance.output.text import safe_text
 
     if ctx.json:
         print_json({"dry_run": False} | done.document())
@@ -149,14 +152,11 @@ def _print(ctx: Context, done: Restored) -> None:
         f"Restored {content.sessions} sessions and {content.messages} messages into {done.plan.store} in "
         f"{replaced.seconds:.1f} s ({replaced.locked_seconds:.1f} s locked)."
     ))
-    for said in sentences(replaced.obligations, done=True):
+    for said in owing.sentences(replaced.obligations, done=True):
         click.echo(safe_text(f"{said}."))
     click.echo(safe_text(f"The files as they were are in {replaced.aside}."))
-    if out := replaced.gateways.revoked:
-        click.echo(
-            f"{plural(out, 'gateway instance is', 'gateway instances are')} revoked, since nobody knows whether that "
-            "happened after the backup: enroll those again that are yours, with `hermes-state instances enroll`."
-        )
+    if out := serving.sentence(replaced.gateways.revoked, done=True):
+        click.echo(f"{out}.")
 
 
 def _print_drill(ctx: Context, done: Drilled) -> None:

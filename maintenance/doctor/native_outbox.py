@@ -3,7 +3,7 @@
 Invariant: only reads, and every look is bounded or goes by an index: a store that has settled a million obligations is
 looked at as fast as one that owes three. What waits, whose sender died, or which nobody knows the end of is told and is
 no problem of the store; content that is not what was recorded, texts that cannot be read and a horizon that has not
-come yet are.
+come yet, and a place in a lane that is not the row's are.
 
 Not for: settling anything (the next claim does). Checking every payload each time was rejected: it reads all of them;
 those that are still to be sent are checked, all with --deep.
@@ -11,15 +11,13 @@ those that are still to be sent are checked, all with --deep.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.errors import InvalidInput
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native import owed
 from maintenance.dialects.native.guards import judge, owner_of
-from maintenance.doctor.findings import Finding, Severity, command
+from maintenance.doctor.findings import Finding, Severity, command, recover_command
 from maintenance.output.text import plural
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ def outbox_findings(store: ReadStore, clock: Clock, *, deep: bool) -> Iterator[F
         if not owed.has_outbox(store.rows):
             yield _told("outbox", Severity.OK, "Nothing is owed: the tables come with the next schema step.", {})
             return
-        problems = [*_content(store, deep=deep), *_horizon(store, clock)]
+        problems = [*_content(store, deep=deep), *_order(store, deep=deep), *_horizon(store, clock)]
         yield from problems
         yield _counts(store, problems)
         yield from _waiting(store, clock)
@@ -150,15 +148,17 @@ def _content(store: Reader, *, deep: bool) -> Iterator[Finding]:
     names = [*owed.CHECKED, "payload_check", "schedule", "verdict", "id", "dedupe_id", "settled_at"]
     sql = f"SELECT {', '.join(names)} FROM outbox"
     if not deep:
-        sql += f" WHERE settled_at IS NULL ORDER BY id DESC LIMIT {MOST}"
+        # By the two indexes of what is not settled: without them all that ever was settled would be read.
+        unsettled = " UNION ALL ".join(f"SELECT id FROM outbox WHERE state = '{one}'" for one in ("pending", "claimed"))
+        sql += f" WHERE id IN ({unsettled}) ORDER BY id DESC LIMIT {MOST}"
     altered: list[str] = []
     unread: list[str] = []
     for values in store.iterate(sql):
         row = dict(zip(names, values, strict=True))
         if row["payload"] is not None and not owed.is_as_recorded(row):
             altered.append(str(row["dedupe_id"]))
-        if not all(row[name] is None or _is_json(row[name]) for name in ("payload", "verdict")) or (
-            not _is_schedule(row["schedule"])
+        if not all(row[name] is None or owed.is_json(row[name]) for name in ("payload", "verdict")) or (
+            not owed.is_schedule(row["schedule"])
         ):
             unread.append(str(row["dedupe_id"]))
     if altered:
@@ -177,6 +177,19 @@ def _content(store: Reader, *, deep: bool) -> Iterator[Finding]:
         )
 
 
+def _order(store: Reader, *, deep: bool) -> Iterator[Finding]:
+    wrong = owed.out_of_order(store.rows, most=-1 if deep else MOST)
+    if wrong:
+        early, never = ([name for _number, name, right in wrong if right is one] for one in (1, 0))
+        yield _told(
+            "outbox_out_of_order", Severity.WARNING,
+            f"{plural(len(wrong), 'obligation has', 'obligations have')} another place in the lane than the rows say "
+            f"({_some(early + never)}): {len(early)} would be sent before what comes first, {len(never)} never. "
+            "Another program or damage changed them.",
+            {"early": early[:NAMED], "never": never[:NAMED]}, recover_command(store.path),
+        )
+
+
 def _horizon(store: Reader, clock: Clock) -> Iterator[Finding]:
     ahead = owed.horizon_of(store.rows) - clock.now()
     if ahead > AHEAD_SECONDS:
@@ -186,24 +199,6 @@ def _horizon(store: Reader, clock: Clock) -> Iterator[Finding]:
             "what says that it was made before then is refused as too old.",
             {"seconds": ahead},
         )
-
-
-def _is_json(text: Any) -> bool:
-    try:
-        json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def _is_schedule(text: Any) -> bool:
-    from hermes_state.outbox.schedules import Schedule
-
-    try:
-        Schedule.from_json(text)
-    except (InvalidInput, TypeError, ValueError, KeyError, AttributeError):
-        return False
-    return True
 
 
 def _some(ids: list[str]) -> str:

@@ -29,7 +29,9 @@ _WITHOUT_HEAD = (
 def settle_compactions(filler: Filler, clock: Clock) -> None:
     """End what ran, and note what is lost. One transaction: nothing or everything of it is done."""
     db = filler.db
-    with db.transaction():
+    with filler.mending("compactions") as due:
+        if not due:
+            return
         found = db.rows("SELECT id FROM compactions WHERE state = 'running' ORDER BY id")
         running = [int(number) for (number,) in found]
         for number in running:

@@ -85,6 +85,17 @@ class Filler:
         self.db.execute("COMMIT")
         self._open = False
 
+    @contextmanager
+    def mending(self, step: str) -> Iterator[bool]:
+        """One transaction for a step after the rows, with what it decides; False: a run that was killed did it."""
+        if self.notes.load(f"mended {step}"):
+            yield False
+            return
+        with self.db.transaction():
+            yield True
+            self.notes.save(f"mended {step}", {"done": True})
+            self.notes.save("decisions", {"made": self.decisions})
+
     def number(self, table: str) -> int:
         """The number under which notes know a table; -2 for one that is not filled."""
         return next((one.number for one in self._tables if one.table.name == table), -2)

@@ -1,9 +1,9 @@
 """What a native store needs beyond its rows: bodies that are whole, checks that match, an identity of this moment.
 
 Invariant: after this every message of the file matches its check. One whose body is lost keeps the preview that its
-row has, says so in `extra`, and gets a check of what it says now; one whose own content is not what was written is
-kept apart. The store keeps its id and gets a new incarnation, so that search files and caches made of the old content
-start anew.
+row has, says so in `extra`, and gets a check of what it says now; a preview that is not the beginning of its body is
+made of that anew; one whose own content is not what was written is kept apart. The store keeps its id and gets a new
+incarnation, so that search files and caches made of the old content start anew.
 
 Not for: foreign files. Leaving messages without body as they were was rejected: every reading of them would fail.
 """
@@ -19,7 +19,7 @@ from hermes_state import __version__
 from hermes_state.clock import Clock
 from hermes_state.conversation.row_check import row_check
 from hermes_state.engine.schema import known_migrations
-from maintenance.dialects.native.checks import failed_rows
+from maintenance.dialects.native.checks import failed_and_previews
 from maintenance.recovery.filling import Filler, TableFiller
 from maintenance.recovery.judging import CHECK_FAILED
 
@@ -42,12 +42,18 @@ def check_messages(
         while ids := [int(row[0]) for row in filler.db.rows(
             f"SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT {AT_ONCE}", (last,)
         )]:
-            failed = failed_rows(filler.db, ids)
+            failed, previews = failed_and_previews(filler.db, ids)
             for number in failed:
                 _mend(filler, messages, number)
-            good += len(ids) - len(failed)
+            for number, preview in previews.items():
+                filler.db.execute("UPDATE messages SET content = ? WHERE id = ?", (preview, number))
+                filler.decisions.append({"what": "preview_mended", "table": "messages", "key": number})
             for number in set(ids) - set(failed):
-                if filler.notes.doubt(messages.number, number) is not None:
+                doubt = filler.notes.doubt(messages.number, number)
+                if doubt is not None and doubt[0] == BODY_LOST:
+                    continue  # mended by a run that was killed: the check is of what is left
+                good += 1
+                if doubt is not None:
                     filler.notes.proven(messages.number, number)
             last = ids[-1]
             filler.tick(0)
@@ -98,7 +104,9 @@ def _with_note(extra: Any, note: dict[str, Any]) -> str:
 def give_identity(filler: Filler, clock: Clock) -> None:
     """The one row of `store`, with a new incarnation, floors above every id, and the list of migrations."""
     db = filler.db
-    with db.transaction():
+    with filler.mending("identity") as due:
+        if not due:
+            return
         row = db.row("SELECT store_id, created_at FROM store")
         if row is None:
             db.execute(
@@ -123,14 +131,9 @@ def give_identity(filler: Filler, clock: Clock) -> None:
 def _floors(filler: Filler) -> None:
     """Ids of what is lost or was kept apart are never given again."""
     db = filler.db
-    highest = [int(row[0] or 0) for row in db.rows("SELECT max(id) FROM messages")]
-    for table in ("_recovery_apart", "_recovery_listed"):
-        highest += [
-            int(row[0] or 0) for row in db.rows(
-                f"SELECT max(key) FROM {table} WHERE typeof(key) = 'integer' AND tab = ?", (filler.number("messages"),)
-            )
-        ]
-    db.execute("UPDATE store SET message_floor = max(message_floor, ?)", (max([0, *highest]),))
+    (highest,) = db.rows("SELECT coalesce(max(id), 0) FROM messages")[0]
+    given = max(0, int(highest), filler.notes.highest(filler.number("messages")))
+    db.execute("UPDATE store SET message_floor = max(message_floor, ?)", (given,))
     # An edit may hide numbers whose messages are lost: a new message must not come under it.
     newest = "(SELECT max(to_seq) FROM view_edits WHERE session_no = sessions.no)"
     below = f"{newest} > max(seq_floor, coalesce((SELECT max(seq) FROM messages WHERE session_no = sessions.no), 0))"

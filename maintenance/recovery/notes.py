@@ -130,6 +130,15 @@ class Notes:
         row = self._db.row(f"SELECT count(*) FROM {table} WHERE tab = ?", (tab,))
         return int(row[0]) if row else 0
 
+    def highest(self, tab: int) -> int:
+        """The highest number of a row that was kept apart, or is listed and was not found; 0 when there is none."""
+        return max(
+            int(self._db.rows(
+                f"SELECT coalesce(max(key), 0) FROM {name} WHERE typeof(key) = 'integer' AND tab = ?", (tab,)
+            )[0][0])
+            for name in ("_recovery_apart", "_recovery_listed")
+        )
+
     def drop(self) -> None:
         """Take the notes out of the file."""
         for name in NAMES:

@@ -12,11 +12,11 @@ rejected: an older version of a page shows a message as owed that has been sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.errors import InvalidInput
 from hermes_state.outbox.schedules import Schedule
+from hermes_state.outbox.states import Event
 from maintenance.dialects.native import owed
 
 if TYPE_CHECKING:
@@ -57,12 +57,11 @@ def settle_owed(
     """
     if TABLE not in fillers:
         return
-    db, one = filler.db, fillers[TABLE]
-    steps = {int(number) for (number,) in db.rows("SELECT number FROM migrations")}
-    if steps and max(steps) < STEP:
-        return
-    at = clock.now()
-    with db.transaction():
+    db, one, at = filler.db, fillers[TABLE], clock.now()
+    with filler.mending("obligations") as due:
+        steps = {int(number) for (number,) in db.rows("SELECT number FROM migrations")}
+        if not due or (steps and max(steps) < STEP):
+            return
         for (number,) in db.rows("SELECT id FROM outbox ORDER BY id"):
             _judge(filler, one, int(number), hidden, at)
         _order_lanes(filler)
@@ -94,15 +93,13 @@ def _judge(filler: Filler, one: TableFiller, number: int, hidden: bool, at: floa
         filler.notes.uncertain(one.number, number, ALTERED, 0)
     mended = {}
     for name in ("payload", "verdict"):
-        if row[name] is not None and not _is_json(row[name]):
+        if row[name] is not None and not owed.is_json(row[name]):
             mended[name] = json.dumps(str(row[name]), ensure_ascii=False)
     if "verdict" in mended:
         mended["verdict"] = json.dumps({"verdict": "Lost", "why": UNREADABLE, "was": str(row["verdict"]), "at": at})
     # What stands in its place now is not what was recorded, though the text it was made of may be.
     unread = "payload" in mended
-    try:
-        Schedule.from_json(row["schedule"])
-    except (InvalidInput, ValueError, TypeError, KeyError):
+    if not owed.is_schedule(row["schedule"]):
         mended["schedule"], altered = Schedule(delays=()).to_json(), True
     if mended:
         sets = ", ".join(f"{name} = ?" for name in mended)
@@ -124,35 +121,34 @@ def _judge(filler: Filler, one: TableFiller, number: int, hidden: bool, at: floa
     })
 
 
+def suppress(filler: Filler, ended: Mapping[str, str], *, but: str, at: float) -> None:
+    """End what waits for transports that will not be up, all but obligations of the kind `but`. `ended`: why, by
+    transport. One pass for all of them: there is no index yet."""
+    if not ended:
+        return
+    for number, name, transport in filler.db.rows(
+        "SELECT id, dedupe_id, transport FROM outbox WHERE state = 'pending' AND kind <> ? ORDER BY id", (but,)
+    ):
+        if (why := ended.get(transport)) is None:
+            continue
+        filler.db.execute(
+            "UPDATE outbox SET state = 'suppressed', verdict = ?, settled_at = ? WHERE id = ?",
+            (json.dumps({"verdict": str(Event.SUPPRESS), "why": why, "at": at}), at, number),
+        )
+        filler.decisions.append({
+            "what": "obligation_ended", "table": TABLE, "key": number, "dedupe_id": str(name), "why": why,
+        })
+    _order_lanes(filler)
+
+
 def _order_lanes(filler: Filler) -> None:
     """Say anew which rows follow another in their lane: the first of it may be lost or settled, and indexes and the
     triggers that keep it come later."""
-    db = filler.db
-    last = None
-    for number, lane, follows in db.rows(
-        "SELECT id, lane, follows FROM outbox WHERE settled_at IS NULL ORDER BY lane, priority DESC, id"
-    ):
-        right = int(lane is not None and lane == last)
-        if follows != right:
-            db.execute("UPDATE outbox SET follows = ? WHERE id = ?", (right, number))
-        last = lane
+    for number, _dedupe_id, right in owed.out_of_order(filler.db.rows):
+        filler.db.execute("UPDATE outbox SET follows = ? WHERE id = ?", (right, number))
 
 
 def _raise_numbers(filler: Filler, one: TableFiller) -> None:
     """Numbers of what is lost or was kept apart are never given again."""
-    highest = [0]
-    for table in ("_recovery_apart", "_recovery_listed"):
-        (found,) = filler.db.rows(
-            f"SELECT max(key) FROM {table} WHERE typeof(key) = 'integer' AND tab = ?", (one.number,)
-        )[0]
-        highest.append(int(found or 0))
-    if max(highest):
-        owed.raise_numbers(filler.db, max(highest))
-
-
-def _is_json(text: Any) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return False
-    return True
+    if (highest := filler.notes.highest(one.number)) > 0:
+        owed.raise_numbers(filler.db, highest)

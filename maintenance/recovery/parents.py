@@ -25,7 +25,9 @@ REFERS_TO_NOTHING = "refers to a row that is lost"
 
 def give_parents(filler: Filler, schema: Schema, fillers: dict[str, TableFiller]) -> None:
     """Mend every reference. One transaction: it is small beside the rows."""
-    with filler.db.transaction():
+    with filler.mending("references") as due:
+        if not due:
+            return
         for name in fillers:
             for column, parent, to in schema.tables[name].info.references:
                 if parent not in fillers:

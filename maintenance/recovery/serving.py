@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.instances.nicknames import nickname_key
 from hermes_state.instances.removal import HORIZON_SECONDS
+from hermes_state.turns import stops
+from hermes_state.turns.records import transport_of
 from maintenance.dialects.native import owed, serving
 from maintenance.recovery.filling import key_of
 from maintenance.recovery.notes import Key
+from maintenance.recovery.owing import suppress
 from maintenance.replacement.serving import NUMBER_LEAP
 
 if TYPE_CHECKING:
@@ -47,7 +50,9 @@ def give_instances(filler: Filler, fillers: dict[str, TableFiller], clock: Clock
     if not {*fillers} >= serving.TABLES:
         return
     db, at = filler.db, clock.now()
-    with db.transaction():
+    with filler.mending("instances") as due:
+        if not due:
+            return
         for (name,) in db.rows(
             "SELECT DISTINCT instance_id FROM thread_bindings AS b WHERE typeof(instance_id) = 'text' AND NOT EXISTS"
             " (SELECT 1 FROM gateway_instances AS i WHERE i.instance_id = b.instance_id) ORDER BY instance_id"
@@ -85,10 +90,10 @@ def settle_serving(
     """
     if not {*fillers} >= serving.TABLES:
         return
-    steps = {int(number) for (number,) in filler.db.rows("SELECT number FROM migrations")}
-    if steps and max(steps) < STEP:
-        return
-    with filler.db.transaction():
+    with filler.mending("gateways") as due:
+        steps = {int(number) for (number,) in filler.db.rows("SELECT number FROM migrations")}
+        if not due or (steps and max(steps) < STEP):
+            return
         judging = _Judging(filler, fillers, fates, hidden, clock.now())
         judging.texts()
         judging.instances()
@@ -126,6 +131,7 @@ class _Judging:
         """Nobody is let in on what is not sure."""
         db, at = self._db, self._at
         unsure = self._hidden or any(self._in_part(name) for name in serving.REGISTRY)
+        ended: dict[str, str] = {}  # why, by the transport of an instance that may not connect
         for row in serving.rows_of(db.rows, "gateway_instances"):
             name = row["instance_id"]
             key = nickname_key(row["nickname"])
@@ -138,10 +144,15 @@ class _Judging:
             if row["state"] == "enrolled" and doubt:
                 serving.revoke(db, name, NOT_SURE, actor=ACTOR, at=at)
                 self._end_threads(name)
+                ended[transport_of(name)] = NOT_SURE
                 self._say("instance_revoked", "gateway_instances", name, why=NOT_SURE)
             elif digest and row["state"] != "enrolled":
                 db.execute("DELETE FROM gateway_credentials WHERE instance_id = ?", (name,))
                 self._say("credential_dropped", "gateway_credentials", name)
+            if row["state"] in ("revoked", "removed"):
+                # Its end may be a later version of its row than that of what it was owed.
+                ended[transport_of(name)] = f"its instance was {row['state']}"
+        suppress(self._filler, ended, but=stops.KIND, at=at)
         self._nicknames()
         self._tokens(unsure)
 
@@ -248,18 +259,12 @@ class _Judging:
 
     def numbers(self, numbered: bool) -> None:
         """The number of a question that is lost is never given again: an answer to it would permit another one."""
-        one = self._fillers["interactions"]
-        highest = [0]
-        for table in ("_recovery_apart", "_recovery_listed"):
-            (found,) = self._db.rows(
-                f"SELECT max(key) FROM {table} WHERE typeof(key) = 'integer' AND tab = ?", (one.number,)
-            )[0]
-            highest.append(int(found or 0))
+        highest = self._filler.notes.highest(self._fillers["interactions"].number)
         if not numbered and self._in_part("interactions"):
             (given,) = self._db.rows("SELECT coalesce(max(id), 0) FROM interactions")[0]
-            highest.append(int(given) + NUMBER_LEAP)
-        if max(highest):
-            owed.raise_sequence(self._db, "interactions", max(highest))
+            highest = max(highest, int(given) + NUMBER_LEAP)
+        if highest > 0:
+            owed.raise_sequence(self._db, "interactions", highest)
 
     def epoch(self) -> None:
         """The epoch of the server is above every one that a row names, and higher where it may have been raised."""

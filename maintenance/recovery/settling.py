@@ -40,8 +40,9 @@ def settle(filler: Filler, messages: TableFiller, *, whole: bool, clock: Clock) 
     if whole and not filler.notes.count("_recovery_apart", messages.number):
         return
     db = filler.db
-    with db.transaction():
-        # In one transaction, so that a run that was killed and goes on finds either nothing or everything to do.
+    with filler.mending("counters") as due:
+        if not due:
+            return
         holes = [(int(no), int(missing)) for no, missing in db.rows(_HOLES)]
         tails = [(int(no), int(seq), int(count)) for no, seq, count in db.rows(_TAILS, (messages.number,))]
         if not holes and not tails:

@@ -10,12 +10,12 @@ was rejected: a stop or a reply that went out after the backup would go out once
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_state.engine.migrate import migrate
 from hermes_state.errors import StorageError
 from maintenance.dialects.native import owed
+from maintenance.replacement import old as old_content
+from maintenance.replacement.old import Old, look_at
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -25,49 +25,21 @@ if TYPE_CHECKING:
 FENCE_LEAP = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class OldOwed:
-    """What the content that goes away owes."""
-
-    ask: owed.Ask  # gives rows of it, while it is there
-    there: bool  # whether it has the tables
-    whole: bool  # whether all of it can be read, and nothing stands where SQLite does not read
+def old_owed(ask: owed.Ask, *, hidden: bool) -> Old:
+    """Look at what the old content owes. `hidden`: commits may stand in its WAL that SQLite does not see."""
+    return look_at(ask, owed.has_outbox, owed.TABLES, hidden=hidden)
 
 
-def old_owed(ask: owed.Ask, *, hidden: bool) -> OldOwed:
-    """Look at the old content. `hidden`: commits may stand in its WAL that SQLite does not see."""
-    try:
-        there = owed.has_outbox(ask)
-    except StorageError:
-        return OldOwed(ask=ask, there=False, whole=False)
-    try:
-        sound = there and all(
-            ask(f"PRAGMA integrity_check('{table}')") == [("ok",)] for table in sorted(owed.TABLES)
-        )
-    except StorageError:
-        sound = False
-    return OldOwed(ask=ask, there=there, whole=sound and not hidden)
-
-
-def needs_outbox(old: OldOwed) -> bool:
-    """Whether the old content has anything that new content must have a place for."""
-    try:
-        return old.there and bool(old.ask("SELECT 1 FROM outbox UNION ALL SELECT 1 FROM outbox_horizon LIMIT 1"))
-    except StorageError:
-        return old.there
-
-
-def make_room(store: ExclusiveStore, old: OldOwed, clock: Clock) -> bool:
+def make_room(store: ExclusiveStore, old: Old, clock: Clock) -> bool:
     """Bring a private copy from before the outbox up, when the old content owes; whether the copy has the tables."""
-    if owed.has_outbox(store.rows):
-        return True
-    if not needs_outbox(old):
-        return False
-    migrate(store, clock=clock)
-    return owed.has_outbox(store.rows)
+    return old_content.make_room(store, old, clock, owed.has_outbox, _anything)
 
 
-def carry_over(tx: owed.Writer, old: OldOwed, *, same_store: bool, at: float) -> owed.Carried:
+def _anything(ask: owed.Ask) -> bool:
+    return bool(ask("SELECT 1 FROM outbox UNION ALL SELECT 1 FROM outbox_horizon LIMIT 1"))
+
+
+def carry_over(tx: owed.Writer, old: Old, *, same_store: bool, at: float) -> owed.Carried:
     """Let what is known of the old content hold in the new. `at` is now, epoch seconds UTC."""
     carrier = owed.Carrier(tx, at=at, leap=1 if old.whole else FENCE_LEAP)
     if not same_store or not old.there:

@@ -27,8 +27,9 @@ from maintenance.dialects.native.owed import Carried
 from maintenance.dialects.native.serving import SERVER_LEASE, Brought
 from maintenance.replacement import owing, serving
 from maintenance.replacement.child import run
-from maintenance.replacement.owing import FENCE_LEAP, OldOwed, old_owed
-from maintenance.replacement.serving import OldServing, old_serving
+from maintenance.replacement.old import Old
+from maintenance.replacement.owing import FENCE_LEAP, old_owed
+from maintenance.replacement.serving import old_serving
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -44,8 +45,8 @@ class OldFacts:
     fences: Mapping[str, int] = field(default_factory=dict)  # of its leases
     highest_id: int = 0  # message ids up to here were given out
     store_id: str | None = None  # its identity, None for a file that is not native
-    owed: OldOwed | None = None  # its obligations; None: those of the new content are the store's own, as they are
-    serving: OldServing | None = None  # its gateway instances and turns; None: as for `owed`
+    owed: Old | None = None  # its obligations; None: those of the new content are the store's own, as they are
+    serving: Old | None = None  # its gateway instances and turns; None: as for `owed`
 
 
 @dataclass(frozen=True, kw_only=True)

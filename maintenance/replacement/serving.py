@@ -12,13 +12,13 @@ one that was revoked since, because it was stolen, would open again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.engine.migrate import migrate
 from hermes_state.errors import StorageError
 from hermes_state.turns.ending import end_of_instance
 from maintenance.dialects.native import owed, serving
+from maintenance.replacement import old as old_content
+from maintenance.replacement.old import Old, look_at
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -35,44 +35,18 @@ _OF_AN_INSTANCE = ("gateway_links", "gateway_last_seen", "gateway_attention", "g
 _UNGUARDED = sorted(serving.TABLES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OldServing:
-    """Gateway instances and turns of the content that goes away."""
-
-    ask: owed.Ask  # gives rows of it, while it is there
-    there: bool  # whether it has the tables
-    whole: bool  # whether all of it can be read, and nothing stands where SQLite does not read
-
-
-def old_serving(ask: owed.Ask, *, hidden: bool) -> OldServing:
+def old_serving(ask: owed.Ask, *, hidden: bool) -> Old:
     """Look at the old content. `hidden`: commits may stand in its WAL that SQLite does not see."""
-    try:
-        there = serving.has_instances(ask)
-    except StorageError:
-        return OldServing(ask=ask, there=False, whole=False)
-    try:
-        names = sorted(serving.TABLES | {"tombstones", "tombstone_references"})
-        sound = there and all(ask(f"PRAGMA integrity_check('{name}')") == [("ok",)] for name in names)
-    except StorageError:
-        sound = False
-    return OldServing(ask=ask, there=there, whole=sound and not hidden)
+    tables = serving.TABLES | {"tombstones", "tombstone_references"}
+    return look_at(ask, serving.has_instances, tables, hidden=hidden)
 
 
-def make_room(store: ExclusiveStore, old: OldServing, clock: Clock) -> bool:
+def make_room(store: ExclusiveStore, old: Old, clock: Clock) -> bool:
     """Bring a private copy from before instances up, when the old content has some; whether it has the tables."""
-    if serving.has_instances(store.rows):
-        return True
-    try:
-        needed = old.there and serving.any_instance(old.ask)
-    except StorageError:
-        needed = old.there
-    if not needed:
-        return False
-    migrate(store, clock=clock)
-    return serving.has_instances(store.rows)
+    return old_content.make_room(store, old, clock, serving.has_instances, serving.any_instance)
 
 
-def carry_over(tx: Transaction, old: OldServing, *, same_store: bool, at: float) -> serving.Brought:
+def carry_over(tx: Transaction, old: Old, *, same_store: bool, at: float) -> serving.Brought:
     """Let what is known of the old content hold in the new. `at` is now, epoch seconds UTC."""
     brought = serving.Brought()
     carry = _Carry(tx, old.ask, brought, at)

@@ -10,6 +10,7 @@ Not for: messages and shared texts of a native store, whose checks and hashes ch
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,6 +44,8 @@ class Table:
     key: tuple[str, ...]
     # the columns that are searched
     columns: tuple[str, ...]
+    # which of its rows, in SQL
+    where: str = "true"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +141,7 @@ def search(reader: Reader, table: Table, redactor: Redactor, codec: str) -> Iter
     key = ", ".join(quoted(name) for name in table.key)
     cells = ", ".join(f"typeof({quoted(name)}), CAST({quoted(name)} AS BLOB)" for name in table.columns)
     portion: list[Change] = []
-    for row in reader.iterate(f"SELECT {key}, {cells} FROM {quoted(table.name)}"):
+    for row in reader.iterate(f"SELECT {key}, {cells} FROM {quoted(table.name)} WHERE {table.where}"):
         values: dict[str, tuple[str, bytes]] = {}
         for number, name in enumerate(table.columns):
             kind, raw = row[len(table.key) + 2 * number : len(table.key) + 2 * number + 2]
@@ -170,6 +173,15 @@ def replace(tx: Transaction, table: Table, changes: Sequence[Change]) -> int:
         new = [value for _kind, value in change.values.values()]
         tx.execute(f"UPDATE {quoted(table.name)} SET {sets} WHERE {where}", (*new, *change.key))
     return sum(len(change.values) for change in changes)
+
+
+def still_json(text: str) -> str:
+    """JSON in which texts were replaced: as it is, or as one text when it can be read no more."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return json.dumps(text, ensure_ascii=False)
+    return text
 
 
 @contextmanager

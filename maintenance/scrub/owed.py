@@ -10,14 +10,13 @@ Not for: other tables (`cells`). Leaving the check was rejected: it is a SHA-256
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_state import changes
 from maintenance.dialects.native import owed
-from maintenance.scrub.cells import unlocked
+from maintenance.scrub.cells import still_json, unlocked
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -57,13 +56,7 @@ def _json(redactor: Redactor, text: str | None) -> str | None:
     # As an item of a list, so that a lone text is searched as it reads, without its quotes.
     inside = redactor.text(f"[{text}]")
     new = inside[1:-1] if inside[:1] == "[" and inside[-1:] == "]" else inside
-    if new == text:
-        return text
-    try:
-        json.loads(new)
-    except (ValueError, RecursionError):
-        return json.dumps(new, ensure_ascii=False)
-    return new
+    return text if new == text else still_json(new)
 
 
 def replace_obligations(tx: Transaction, portion: Sequence[dict[str, Any]], at: float) -> int:

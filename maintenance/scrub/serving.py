@@ -10,7 +10,6 @@ Not for: ids. Replacing one was rejected: plugins, threads and obligations know 
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_state import changes
 from hermes_state.instances.nicknames import nickname_key
 from maintenance.dialects.native import serving
-from maintenance.scrub.cells import unlocked
+from maintenance.scrub.cells import still_json, unlocked
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -48,6 +47,11 @@ FIXED: Mapping[str, frozenset[str]] = {
     "thread_states": frozenset({"thread_id", "status", "active_turn_id", "boot_id"}),
     "turn_items": frozenset({"item_type"}),
     "turns": frozenset({"turn_id", "thread_id", "session_id", "generation"}),
+}
+# The same of rows about instances in tables of several kinds: without its key a tombstone keeps nobody out.
+FIXED_OF_INSTANCES: Mapping[str, frozenset[str]] = {
+    "tombstones": frozenset({"key"}),
+    "tombstone_references": frozenset({"key", "holder_kind", "holder_key"}),
 }
 ROWS_A_STEP = 50
 _NUMBER = {"gateway_instances": "no", "home_deliveries": "no", "gateway_operations": "id"}
@@ -101,8 +105,4 @@ def _json(redactor: Redactor, text: str | None) -> str | None:
     """JSON without secrets, which stays JSON."""
     if text is None or (new := redactor.text(text)) == text:
         return text
-    try:
-        json.loads(new)
-    except (ValueError, RecursionError):
-        return json.dumps(new, ensure_ascii=False)
-    return new
+    return still_json(new)

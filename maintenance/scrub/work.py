@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import Corrupt, StateError
 from hermes_state.shell_words import shell_word
+from maintenance.dialects.native.serving import KIND
 from maintenance.dialects.native.shape import native_identity
 from maintenance.scrub import cells, compactions, native, owed, serving
 from maintenance.space.verify import foreign_key_problems
@@ -51,12 +52,20 @@ def _tables(reader: Reader, ours: bool) -> list[cells.Table]:
     found = cells.tables_of(reader, NATIVE_APART if ours else FOREIGN_APART, FIXED_COLUMNS)
     if not ours:
         return found
-    return [
-        dataclasses.replace(one, columns=tuple(
-            name for name in one.columns if name not in serving.FIXED.get(one.name, frozenset())
-        ))
-        for one in found
-    ]
+    return [part for one in found for part in _parts(one)]
+
+
+def _parts(table: cells.Table) -> list[cells.Table]:
+    """A table without the columns that say who and which, where only some of its rows have such: as two."""
+    def without(names: frozenset[str], where: str) -> cells.Table:
+        return dataclasses.replace(
+            table, columns=tuple(name for name in table.columns if name not in names), where=where
+        )
+
+    if (names := serving.FIXED_OF_INSTANCES.get(table.name)) is not None:
+        ours = f"kind = '{KIND}'"
+        return [without(names, ours), without(frozenset(), f"NOT ({ours})")]
+    return [without(serving.FIXED.get(table.name, frozenset()), "true")]
 
 
 def look(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,15 +11,16 @@ import pytest
 
 from hermes_state.clock import SYSTEM, FakeClock
 from hermes_state.engine import open_read, open_write
-from hermes_state.errors import IdempotencyConflict
+from hermes_state.errors import Entombed, IdempotencyConflict
 from hermes_state.instances.protocol import VersionRange
 from hermes_state.store import Store, open_store
 from hermes_state.turns import FrameKind
 from maintenance.doctor.findings import Finding, Severity
 from maintenance.doctor.native_gateways import gateway_findings
 from maintenance.scrub.patterns import Redactor, rules_for
-from maintenance.scrub.work import look, replace
+from maintenance.scrub.work import replace
 from tests.maintenance.backups.making import query
+from tests.maintenance.scrub.scrubbing import scrubbed
 from tests.maintenance.serving import opens
 from tests.support.children import Children
 from tests.support.cli import RunCli
@@ -185,15 +185,6 @@ def test_a_store_from_before_gateways_says_so_and_one_of_this_release_is_fine(tm
 # --- scrub -----------------------------------------------------------------------------------------------------------
 
 
-def scrubbed(store: Store, fake_clock: FakeClock, pattern: str = "hunter2") -> Counter[str]:
-    rules = rules_for([pattern], None)
-    with open_write(store.core.path) as writer:
-        found = look(writer, Redactor(rules))
-        changed = replace(writer, Redactor(rules), fake_clock)
-        assert found == changed and look(writer, Redactor(rules)) == Counter()
-    return changed
-
-
 def test_texts_of_gateways_are_scrubbed_and_who_may_connect_stays(store: Store, fake_clock: FakeClock) -> None:
     serve(store)
     store.instances.rename("laptop", "The hunter2 laptop")
@@ -228,6 +219,25 @@ def test_texts_of_gateways_are_scrubbed_and_who_may_connect_stays(store: Store, 
     assert "[redacted" in store.turns.question(3).args["command"]
     with pytest.raises(IdempotencyConflict):
         store.turns.home.receive("laptop", "delivery 2", {"text": "hunter2"})
+
+
+def test_a_removed_id_stays_out_whatever_is_scrubbed(store: Store, fake_clock: FakeClock) -> None:
+    for name in ("free hunter2", "bound hunter2"):
+        enrolled(store, name)
+    thread(store, "thread of hunter2", "bound hunter2")
+    for name in ("free hunter2", "bound hunter2"):
+        store.instances.revoke(name, actor="test", reason="sold")
+        store.instances.remove(name, actor="hunter2", reason="it said hunter2")
+    before = [(one.key, one.references) for one in store.instances.tombstones()]
+    assert before == [("bound hunter2", 1), ("free hunter2", 0)]
+    with open_write(store.core.path) as writer:
+        replace(writer, Redactor(rules_for(["hunter2"], None)), fake_clock)
+    after = store.instances.tombstones()
+    assert [(one.key, one.references) for one in after] == before
+    assert not any("hunter2" in one.actor + one.reason for one in after)
+    for name in ("free hunter2", "bound hunter2"):
+        with pytest.raises(Entombed):
+            store.instances.add(name, nickname="Another", actor="test")
 
 
 def test_ids_and_words_of_ours_are_no_texts(store: Store, fake_clock: FakeClock) -> None:

@@ -12,8 +12,8 @@ from hermes_state.engine import open_read
 from maintenance.dialects.native.serving import instances_lacking
 from maintenance.interop.give_back import give_back, make_plan
 from tests.maintenance.adopting import adopt_in_place
-from tests.maintenance.backups.making import query, tidy
 from tests.maintenance.serving import let_in, serving_store, stands, statuses, turns
+from tests.maintenance.staying import pruned, repaired, sent_across
 from tests.support.cli import RunCli
 from tests.support.gateways import complete, enrolled, serve
 from tests.support.space import context
@@ -28,15 +28,7 @@ def db(tmp_path: Path) -> Path:
 
 
 def test_an_export_and_an_import_leave_them_where_they_are(db: Path, tmp_path: Path, run_cli: RunCli) -> None:
-    other = tmp_path / "other" / "state.db"
-    with open_store(path=other):
-        pass
-    lines = tmp_path / "talk.jsonl"
-    assert run_cli("sessions", "export", lines, "--all-messages", "--include-archived", "--db", db).exit_code == 0
-    assert "laptop" not in lines.read_text()
-    for source in (lines, db):
-        ran = run_cli("sessions", "import", source, "--from", "hermes-state", "--yes", "--db", other, "--json")
-        assert ran.exit_code == 0, ran.stderr
+    other = sent_across(db, tmp_path, run_cli, never="laptop")
     assert stands(other) == {} and let_in(db, "laptop") == "yes"
 
 
@@ -45,9 +37,7 @@ def test_deleting_and_pruning_sessions_leaves_threads_bound_and_their_turns(db: 
         store.sessions.create(id="session of runs", source="gateway")  # a thread's session of the gateway, by its id
         before = stands(db), turns(db), statuses(db)
         store.sessions.delete(["session of runs"], actor="test", reason="test")
-    for verb in (("prune", "--older-than", "1", "--yes", "--allow-large"), ("optimize", "--offline")):
-        ran = run_cli("sessions", *verb, "--db", db)
-        assert ran.exit_code == 0, ran.stderr
+    pruned(db, run_cli)
     assert (stands(db), turns(db), statuses(db)) == before
     with open_store(path=db) as store:
         assert store.instances.bound_count("laptop") == 6
@@ -72,13 +62,8 @@ def test_the_way_back_to_hermes_agent_says_what_stays_behind(store_copy: StoreCo
 
 
 def test_a_repair_of_an_index_puts_nobody_out(db: Path, run_cli: RunCli) -> None:
-    (root,) = query(db, "SELECT rootpage FROM sqlite_schema WHERE name = 'turns_active'")[0]
-    with tidy(db).open("r+b") as file:
-        file.seek((root - 1) * 4096)
-        file.write(bytes(4096))
     before = turns(db)
-    ran = run_cli("sessions", "repair", "--yes", "--db", db, "--json")
-    assert ran.exit_code == 0, ran.stderr
+    repaired(db, "turns_active", run_cli)
     assert let_in(db, "laptop") == "yes" and turns(db) == before
 
 

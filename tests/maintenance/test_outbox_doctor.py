@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hermes_state.clock import FakeClock
-from hermes_state.engine import open_read, open_write
+from hermes_state.engine import ReadStore, open_read
 from hermes_state.errors import IdempotencyConflict, TooOld
 from hermes_state.outbox.verdicts import Lost
 from hermes_state.store import Store, open_store
 from maintenance.dialects.native import owed
 from maintenance.doctor.findings import Finding, Severity
 from maintenance.doctor.native_outbox import outbox_findings
-from maintenance.scrub.patterns import Redactor, rules_for
-from maintenance.scrub.work import look, replace
 from tests.maintenance.owing import LEAST, owe, send
+from tests.maintenance.scrub.scrubbing import scrubbed
 from tests.support.children import Children
 from tests.support.cli import RunCli
 from tests.support.native_release import FOLDER
@@ -42,6 +41,25 @@ def force(store: Store, *statements: str) -> None:
     with store.core.writer.transaction() as tx:
         for statement in statements:
             tx.execute(statement)
+
+
+class _Told:
+    """A store that is read, with what it is asked."""
+
+    def __init__(self, reader: ReadStore) -> None:
+        self._reader = reader
+        self.sql: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._reader, name)
+        if name not in ("rows", "row", "iterate"):
+            return real
+
+        def ask(sql: str, said: Any = ()) -> Any:
+            self.sql.append((sql, said))
+            return real(sql, said)
+
+        return ask
 
 
 def test_what_is_owed_is_counted(store: Store) -> None:
@@ -123,6 +141,44 @@ def test_what_would_stop_or_mislead_a_sender_is_a_problem(store: Store, change: 
     assert findings(store)[code].severity is Severity.WARNING
 
 
+def test_a_place_in_a_lane_that_is_not_the_rows_is_a_problem_and_recovery_puts_it_right(
+    tmp_path: Path, run_cli: RunCli
+) -> None:
+    path = tmp_path / "home" / "state.db"
+    with open_store(path=path) as store:
+        for name in ("first", "second", "third"):
+            owe(store, name, lane="l")
+        owe(store, "urgent", lane="m")
+        owe(store, "more urgent", lane="m", priority=1)
+        owe(store, "alone")
+        assert findings(store).keys() == {"outbox"}
+        force(
+            store, "UPDATE outbox SET follows = 1 WHERE dedupe_id IN ('first', 'alone')",
+            "UPDATE outbox SET follows = 0 WHERE dedupe_id IN ('third', 'urgent')",
+        )
+        told = findings(store)["outbox_out_of_order"]
+        assert told.severity is Severity.WARNING
+        assert told.facts == {"early": ["third", "urgent"], "never": ["first", "alone"]}
+        assert told.sentence == (
+            "4 obligations have another place in the lane than the rows say (third, urgent, first, alone): 2 would be"
+            " sent before what comes first, 2 never. Another program or damage changed them."
+        )
+    output = tmp_path / "out.db"
+    ran = run_cli("sessions", "recover", "--source", path, "--output", output, "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    with open_store(path=output) as store:
+        assert findings(store).keys() == {"outbox"}
+
+
+def test_what_is_settled_is_not_read_when_not_all_is_asked_for(store: Store) -> None:
+    with open_read(store.core.path) as reader:
+        told = _Told(reader)
+        list(outbox_findings(told, store.core.clock, deep=False))  # type: ignore[arg-type]
+        plans = {sql: [str(row[3]) for row in reader.rows(f"EXPLAIN QUERY PLAN {sql}", said)] for sql, said in told.sql}
+    read_whole = [sql for sql, plan in plans.items() if "SCAN outbox" in plan]
+    assert len(plans) > 8 and read_whole == []
+
+
 def test_settled_rows_are_checked_with_deep_and_blanked_ones_have_nothing_to_check(store: Store) -> None:
     for name in ("one", "two"):
         owe(store, name)
@@ -173,16 +229,6 @@ def test_a_store_without_an_outbox_says_so_and_a_store_of_this_release_is_fine(t
 
 
 # --- scrub -----------------------------------------------------------------------------------------------------------
-
-
-def scrubbed(store: Store, fake_clock: FakeClock, pattern: str = "hunter2") -> Counter[str]:
-    rules = rules_for([pattern], None)
-    with open_write(store.core.path) as writer:
-        counted = look(writer, Redactor(rules))
-        changed = replace(writer, Redactor(rules), fake_clock)
-        assert look(writer, Redactor(rules)) == Counter()
-    assert counted == changed
-    return changed
 
 
 def test_a_scrub_replaces_the_texts_of_what_is_owed_and_of_what_is_settled(store: Store, fake_clock: FakeClock) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hermes_state import open_store
 from maintenance.interop.give_back import give_back, make_plan
 from tests.maintenance.adopting import adopt_in_place
-from tests.maintenance.backups.making import query, tidy
 from tests.maintenance.owing import owe, owing_store, send, sent, states
+from tests.maintenance.staying import pruned, repaired, sent_across
 from tests.support.cli import RunCli
 from tests.support.space import context
 from tests.support.stores import StoreCopy
@@ -32,15 +32,7 @@ def db(tmp_path: Path) -> Path:
 
 
 def test_an_export_and_an_import_leave_it_where_it_is(db: Path, tmp_path: Path, run_cli: RunCli) -> None:
-    other = tmp_path / "other" / "state.db"
-    with open_store(path=other):
-        pass
-    lines = tmp_path / "talk.jsonl"
-    assert run_cli("sessions", "export", lines, "--all-messages", "--include-archived", "--db", db).exit_code == 0
-    assert "owed" not in lines.read_text()
-    for source in (lines, db):
-        ran = run_cli("sessions", "import", source, "--from", "hermes-state", "--yes", "--db", other, "--json")
-        assert ran.exit_code == 0, ran.stderr
+    other = sent_across(db, tmp_path, run_cli, never="owed")
     assert owing(other) == {} and owing(db) == {"owed": "pending", "sent": "accepted"}
 
 
@@ -49,9 +41,7 @@ def test_deleting_branching_and_pruning_sessions_change_nothing_of_it(db: Path, 
     with open_store(path=db) as store:
         store.sessions.branch("talk", new_id="side")
         store.sessions.delete(["side"], actor="test", reason="test")
-    for verb in (("prune", "--older-than", "1", "--yes", "--allow-large"), ("optimize", "--offline")):
-        ran = run_cli("sessions", *verb, "--db", db)
-        assert ran.exit_code == 0, ran.stderr
+    pruned(db, run_cli)
     with open_store(path=db) as store:
         assert store.sessions.count() == 0
     assert owing(db) == before
@@ -79,11 +69,6 @@ def test_the_way_back_to_hermes_agent_says_what_stays_behind(store_copy: StoreCo
 
 
 def test_a_repair_of_an_index_leaves_what_is_owed_as_it_is(db: Path, run_cli: RunCli) -> None:
-    (root,) = query(db, "SELECT rootpage FROM sqlite_schema WHERE name = 'outbox_due'")[0]
-    with tidy(db).open("r+b") as file:
-        file.seek((root - 1) * 4096)
-        file.write(bytes(4096))
-    ran = run_cli("sessions", "repair", "--yes", "--db", db, "--json")
-    assert ran.exit_code == 0, ran.stderr
+    repaired(db, "outbox_due", run_cli)
     assert states(db) == {"owed": ("pending", 0, 0, None), "sent": ("accepted", 0, 0, "Accepted")}
     assert sent(db, "owed", "sent") == ["owed"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.conversation.bodies import read_contents
+from hermes_state.conversation.bodies import preview_of, read_contents
 from hermes_state.conversation.row_check import row_check
 from hermes_state.errors import Corrupt
 
@@ -28,13 +28,23 @@ def failed_rows(reader: Reader, message_ids: Sequence[int]) -> list[int]:
 
     Rows and bodies are read in one statement each, so call it in a snapshot or transaction when others may write.
     """
+    return failed_and_previews(reader, message_ids)[0]
+
+
+def failed_and_previews(reader: Reader, message_ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:
+    """The same, and of those that match the right preview where the row has another one: no check covers it."""
     failed: list[int] = []
+    previews: dict[int, str] = {}
     for start in range(0, len(message_ids), ROWS_AT_ONCE):
         part = message_ids[start : start + ROWS_AT_ONCE]
         marks = ", ".join("?" * len(part))
         rows = reader.rows(f"SELECT {_COLUMNS} FROM messages WHERE id IN ({marks}) ORDER BY id", part)
-        failed += [row[0] for row, raw in _with_bodies(reader, rows) if raw is _UNREADABLE or not _matches(row, raw)]
-    return failed
+        for row, raw in _with_bodies(reader, rows):
+            if raw is _UNREADABLE or not _matches(row, raw):
+                failed.append(row[0])
+            elif row[3] is not None and (preview := preview_of(row[1], raw)) != row[2]:
+                previews[row[0]] = preview
+    return failed, previews
 
 
 _UNREADABLE = object()

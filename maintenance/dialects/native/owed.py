@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_state.errors import InvalidInput
 from hermes_state.outbox.append import check_of as check
+from hermes_state.outbox.schedules import Schedule
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
@@ -90,6 +92,24 @@ def last_number(ask: Ask) -> int:
     (given,) = ask("SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'outbox'), 0),"
                    " coalesce((SELECT max(id) FROM outbox), 0))")[0]
     return int(given)
+
+
+def out_of_order(ask: Ask, *, most: int = -1) -> list[tuple[int, str, int]]:
+    """Obligations to be sent that wrongly come after another in their lane, or do not: number, id, what is right.
+
+    `most`: how many rows of lanes are looked at, -1 for all.
+    """
+    found, last = [], None
+    for number, name, lane, follows in ask(
+        "SELECT id, dedupe_id, lane, follows FROM outbox WHERE settled_at IS NULL AND lane IS NOT NULL"
+        f" ORDER BY lane, priority DESC, id LIMIT {most}"
+    ):
+        right = int(lane == last)
+        if follows != right:
+            found.append((int(number), str(name), right))
+        last = lane
+    alone = "SELECT id, dedupe_id FROM outbox WHERE state = 'pending' AND lane IS NULL AND follows <> 0"
+    return found + [(int(number), str(name), 0) for number, name in ask(alone)]
 
 
 def portions(ask: Ask) -> Iterator[list[Row]]:
@@ -287,6 +307,24 @@ def obligations_lacking(copy: Reader, live: Reader) -> int:
         kept = live.row("SELECT settled_at FROM outbox WHERE dedupe_id = ?", (name,)) if here else None
         count += made_at > forgotten if kept is None else settled_at is not None and kept[0] is None
     return count
+
+
+def is_json(text: Any) -> bool:
+    """Whether a payload or a verdict can be read."""
+    try:
+        json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
+def is_schedule(text: Any) -> bool:
+    """Whether a schedule can be read."""
+    try:
+        Schedule.from_json(text)
+    except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return False
+    return True
 
 
 def check_of(row: Mapping[str, Any]) -> str:

@@ -10,11 +10,9 @@ sent it after its last commit, and nothing is left that says so.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
-from hermes_state.engine.private import open_private
 from maintenance.dialects.native import owed
 
 if TYPE_CHECKING:
@@ -26,13 +24,10 @@ if TYPE_CHECKING:
 
 def merge_owed(core: Core, view: View, *, at: float, write: bool) -> int:
     """Bring in what only the capture holds of obligations; returns how many it brings or ends. `at` is now."""
-    with ExitStack() as opened:
-        whole = opened.enter_context(open_private(view.whole, search_modules=False))
-        if not owed.has_outbox(whole.rows):
+    with view.opened(owed.has_outbox) as both:
+        if both is None:
             return 0
-        before = None if view.before is None else opened.enter_context(open_private(view.before, search_modules=False))
-        if before is not None and not owed.has_outbox(before.rows):
-            before = None
+        whole, before = both
         if not write:
             with core.reader() as reader:
                 if not owed.has_outbox(reader.rows):

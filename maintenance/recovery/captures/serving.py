@@ -11,11 +11,9 @@ rejected: the store cannot know what came after the capture.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.changes.records import record
-from hermes_state.engine.private import open_private
 from hermes_state.turns.ending import end_of_instance
 from maintenance.dialects.native import owed, serving
 
@@ -32,13 +30,10 @@ ONLY_THERE = "only a WAL that was lost had it"
 
 def merge_serving(core: Core, view: View, *, at: float, write: bool) -> int:
     """Bring in what only the capture holds of gateways; returns how many rows it changes or adds. `at` is now."""
-    with ExitStack() as opened:
-        whole = opened.enter_context(open_private(view.whole, search_modules=False))
-        if not serving.has_instances(whole.rows):
+    with view.opened(serving.has_instances) as both:
+        if both is None:
             return 0
-        before = None if view.before is None else opened.enter_context(open_private(view.before, search_modules=False))
-        if before is not None and not serving.has_instances(before.rows):
-            before = None
+        whole, before = both
         if not write:
             with core.reader() as reader:
                 if not serving.has_instances(reader.rows):

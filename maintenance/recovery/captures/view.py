@@ -12,16 +12,21 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_state.engine.private import open_private
 from hermes_state.errors import CaptureRefused, InsufficientSpace, StateError
 from hermes_state.shell_words import shell_word
 from maintenance.recovery.captures.manifest import Capture
 from maintenance.space.verify import first_line
+
+if TYPE_CHECKING:
+    from hermes_state.engine import Reader
+    from maintenance.dialects.native.owed import Ask
 
 _SPARE_BYTES = 64 << 20
 
@@ -36,6 +41,19 @@ class View:
     whole: Path
     # the main file alone, without the WAL; None when it was not kept apart
     before: Path | None
+
+    @contextmanager
+    def opened(self, has: Callable[[Ask], bool]) -> Iterator[tuple[Reader, Reader | None] | None]:
+        """Both copies, read, the second None where it lacks the tables that `has` asks for; None: neither has them."""
+        with ExitStack() as opened:
+            whole = opened.enter_context(open_private(self.whole, search_modules=False))
+            if not has(whole.rows):
+                yield None
+                return
+            before = None
+            if self.before is not None:
+                before = opened.enter_context(open_private(self.before, search_modules=False))
+            yield whole, before if before is not None and has(before.rows) else None
 
 
 @contextmanager

@@ -258,8 +258,51 @@ def test_the_command_says_who_has_to_be_enrolled_again(tmp_path: Path, run_cli: 
     db = serving_store(tmp_path, "laptop", "phone")
     made = backup(db)
     overwrite(db, bytes(4096))
+    before = made.path.read_bytes()
+    dry = run_cli("sessions", "restore", str(made.path), "--db", str(db), "--new-store", "--dry-run")
+    assert [line.strip() for line in dry.stdout.splitlines() if "gateway" in line] == [
+        "2 gateway instances would be revoked, since nobody knows whether that happened after the backup: enroll those"
+        " again that are yours, with `hermes-state instances enroll`"
+    ]
+    assert made.path.read_bytes() == before
     ended = run_cli("sessions", "restore", str(made.path), "--db", str(db), "--new-store", "--yes")
     assert ended.stdout.splitlines()[-1] == (
         "2 gateway instances are revoked, since nobody knows whether that happened after the backup: enroll those again"
         " that are yours, with `hermes-state instances enroll`."
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["healthy", "in part", "gone"])
+def test_what_is_said_beforehand_of_gateways_is_what_is_done(tmp_path: Path, run_cli: RunCli, state: str) -> None:
+    db = serving_store(tmp_path)
+    made = backup(db)
+    with open_store(path=db) as store:
+        complete(store, "runs", "turn of runs")
+        store.instances.revoke("laptop", actor="test", reason="stolen")
+        enrolled(store, "later")
+    tidy(db)
+    if state == "in part":
+        (root,) = query(db, "SELECT rootpage FROM sqlite_schema WHERE name = 'enrollment_tokens_expiry'")[0]
+        with db.open("r+b") as file:
+            file.seek((root - 1) * 4096)
+            file.write(bytes(4096))
+    elif state == "gone":
+        db.unlink()
+    args = ("sessions", "restore", str(made.path), "--db", str(db), "--json")
+    said = run_cli(*args, "--dry-run").json["gateways_then"]
+    done = run_cli(*args, "--yes").json
+    assert said == done["gateways_then"] == done["gateways"] and any(said.values())
+
+
+def test_a_backup_from_before_instances_says_how_many_come_in(tmp_path: Path, run_cli: RunCli) -> None:
+    old = tmp_path / "old.db"
+    old.write_bytes(gzip.decompress((FOLDER / "0.5.0-filled.db.gz").read_bytes()))
+    db = tmp_path / "home" / "state.db"
+    db.parent.mkdir()
+    db.write_bytes(old.read_bytes())
+    with open_store(path=db) as store:
+        serve(store)
+    tidy(db)
+    said = run_cli("sessions", "restore", str(old), "--db", str(db), "--dry-run", "--json").json["gateways_then"]
+    assert (said["instances"], said["revoked"]) == (5, 0)

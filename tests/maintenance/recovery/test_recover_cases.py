@@ -15,6 +15,7 @@ import pytest
 from hermes_state.errors import NotFound
 from hermes_state.testing.damage_cases import CASES
 from hermes_state.testing.reference import reference_database
+from tests.maintenance.backups.making import query
 from tests.maintenance.recovery.recovering import (
     Outcome,
     damaged_and_recovered,
@@ -72,8 +73,12 @@ def require_flags(outcome: Outcome, case: str) -> None:
         assert outcome.unflagged == []
         return
     if outcome.report.dialect == "native":
-        # Changed, not invented, and nothing that has a check of its own.
+        # Changed, not invented, nothing that has a check of its own, and only where no index has a copy.
         assert [key for key in outcome.unflagged if key in outcome.invented or key[0] in CHECKED] == []
+        copied = indexed(outcome)
+        for key in outcome.unflagged:
+            changed = zip(columns(outcome, key[0]), outcome.before[key], outcome.after[key], strict=True)
+            assert [name for name, was, now in changed if was != now and name in copied.get(key[0], ())] == [], key
         return
     names = {name: place for place, name in enumerate(columns(outcome))}
     for key in outcome.unflagged:
@@ -83,14 +88,19 @@ def require_flags(outcome: Outcome, case: str) -> None:
             assert [name for name in COVERED if name in names and was[names[name]] != now[names[name]]] == []
 
 
-def columns(outcome: Outcome) -> list[str]:
-    import apsw
+def columns(outcome: Outcome, table: str = "messages") -> list[str]:
+    return [str(name) for (name,) in query(outcome.report.output, f"SELECT name FROM pragma_table_info('{table}')")]
 
-    connection = apsw.Connection(str(outcome.report.output))
-    try:
-        return [str(row[1]) for row in connection.execute("PRAGMA table_info(messages)")]
-    finally:
-        connection.close()
+
+def indexed(outcome: Outcome) -> dict[str, set[str]]:
+    """By table, the columns that an index has a copy of for every row."""
+    found: dict[str, set[str]] = {}
+    for table, name in query(
+        outcome.report.output, "SELECT m.name, c.name FROM sqlite_schema AS m, pragma_index_list(m.name) AS l,"
+        " pragma_index_xinfo(l.name) AS c WHERE m.type = 'table' AND NOT l.partial AND c.key AND c.name IS NOT NULL",
+    ):
+        found.setdefault(str(table), set()).add(str(name))
+    return found
 
 
 @pytest.mark.slow

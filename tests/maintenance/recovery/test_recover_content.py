@@ -237,3 +237,12 @@ def test_rows_of_compactions_come_back_when_the_schema_is_lost(tmp_path: Path, p
     assert {table: ask(report.output, f"SELECT * FROM {table}") for table in tables} == whole
     with open_store(path=report.output) as store:
         assert store.messages.context("s1")[0]["content"].startswith("Summary of s1.")
+
+
+def test_a_preview_that_is_not_the_beginning_of_its_body_is_made_anew(tmp_path: Path) -> None:
+    db = native_store(tmp_path)
+    (number, preview) = ask(db, "SELECT id, content FROM messages WHERE body_no IS NOT NULL ORDER BY id LIMIT 1")[0]
+    change(db, f"UPDATE messages SET content = 'x' || content WHERE id = {number}")
+    report = recover(db, tmp_path / "out.db")
+    assert ask(report.output, "SELECT content FROM messages WHERE id = ?", number) == [(preview,)]
+    assert {"what": "preview_mended", "table": "messages", "key": number} in report.decisions

@@ -10,7 +10,9 @@ import pytest
 
 from hermes_state import open_store
 from hermes_state.errors import EnrollmentExpired, Entombed
+from hermes_state.outbox.states import State
 from hermes_state.testing.pages import DatabaseFile
+from hermes_state.turns.records import transport_of
 from maintenance.dialects.native.serving import REGISTRY, TABLES, later_of
 from maintenance.recovery.install import install
 from maintenance.recovery.records import Report
@@ -20,7 +22,7 @@ from tests.maintenance.adopting import nobody
 from tests.maintenance.backups.making import leave_wal, query, tidy
 from tests.maintenance.recovery.recovering import little_space
 from tests.maintenance.serving import epoch, let_in, serving_store, stands, statuses, turns
-from tests.support.gateways import ask, enrolled, hear, run, thread
+from tests.support.gateways import ask, at_work, enrolled, hear, run, thread
 from tests.support.native_release import FOLDER
 from tests.support.space import context
 
@@ -97,6 +99,22 @@ def test_where_anything_that_lets_in_is_lost_nobody_is_let_in(tmp_path: Path, ta
             assert decisions(report, "instance_revoked") == [("instance_revoked", "laptop")]
         enrolled(store, "laptop", "another")
     assert let_in(report.output, "laptop", "another") == "yes"
+
+
+def test_nothing_but_stops_is_owed_any_more_to_an_instance_that_is_revoked(tmp_path: Path) -> None:
+    db = serving_store(tmp_path, "kept")
+    with open_store(path=db) as store:
+        at_work(store)
+        before = {one.kind for one in store.outbox.page(transport=transport_of("laptop"))}
+    assert before > {"stop"}
+    zero(tidy(db), "enrollment_tokens")
+    report = recovered(db)
+    with open_store(path=report.output) as store:
+        left = store.outbox.page(transport=transport_of("laptop"), states=[State.PENDING])
+        assert [one.kind for one in left] == ["stop"]
+        enrolled(store, "laptop", "another")
+        assert hear(store) == [("stop", "stops")]
+    assert len(decisions(report, "obligation_ended")) == len(before) - 1
 
 
 def test_a_revocation_in_a_part_of_the_wal_that_sqlite_does_not_read_stands(tmp_path: Path) -> None:

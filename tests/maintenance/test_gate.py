@@ -122,7 +122,7 @@ def test_only_the_gate_opens_stores_for_writing(project: Path) -> None:
     # These write to a copy or a new file of their own that nobody else knows of, never to the store.
     private = {
         "maintenance/doctor/deep.py", "maintenance/interop/adopt/flow.py", "maintenance/interop/state_db.py",
-        "maintenance/replacement/prepare.py", "maintenance/recovery/adopting.py",
+        "maintenance/replacement/prepare.py", "maintenance/recovery/adopting.py", "maintenance/backups/serving.py",
     }
     assert users - private == {"maintenance/gate/doors.py"}
 

@@ -19,18 +19,27 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── Entombed          a deleted id may not come back yet
     │   ├── WrongPassphrase   an encrypted backup does not open with it
     │   ├── IdentityConflict  the same store is live at two files
+    │   ├── HostNotOurs       the host's folder or a file in it belongs to another user
+    │   ├── WrongHome         a write for one home reached the store of another
+    │   ├── HomeRemoved       a late write for a home that was removed
+    │   ├── RouteStopped      a chat goes on only in a new session
+    │   ├── KeyCollision      two chats would have one session key
+    │   ├── PairingRefused    no pairing code is given out or looked at for now
     │   ├── PrefixTooLarge    system prompt and tools leave too little of a model's window to compact for
     │   └── InsufficientSpace the disk has no room for a safe rewrite
     ├── NotFound              no such store, session, or file
-    │   └── SessionNotFound   no session of that id
+    │   ├── SessionNotFound   no session of that id
+    │   └── RouteNotFound     no routing entry of that key
     ├── IdempotencyConflict   the key was used before, for something else
     ├── TooOld                the key was made before what is still remembered
     ├── LeaseHeld             another owner has the lease
+    ├── HostLost              this process no longer owns the host, or its run is over: stop
     ├── LeaseLost, StaleFence the lease went to somebody else: stop
     ├── CompactionRunning     somebody is compacting the session: go on without
     ├── CompactionInflated    a pass would have made the view no smaller: thrown away
     ├── CompactionLost        a pass is no longer its maker's: stop
     ├── ViewMoved             the session is no longer seen as it was planned on: plan again
+    ├── RouteMoved            a routing entry changed since it was read: read it again
     ├── EndpointUnreachable   a model server does not answer
     ├── LockTimeout           the deadline for a lock passed
     ├── UnsafeProcess         this process can no longer trust its own locks or files
@@ -92,6 +101,10 @@ from hermes_state.errors.conversation import (
     TornItem,
     ViewMoved,
 )
+from hermes_state.errors.host import (
+    HostLost,
+    HostNotOurs,
+)
 from hermes_state.errors.maintenance import (
     BackupDamaged,
     BackupStopped,
@@ -103,6 +116,15 @@ from hermes_state.errors.maintenance import (
     RepairStopped,
     ReplicationFailed,
     WrongPassphrase,
+)
+from hermes_state.errors.routing import (
+    HomeRemoved,
+    KeyCollision,
+    PairingRefused,
+    RouteMoved,
+    RouteNotFound,
+    RouteStopped,
+    WrongHome,
 )
 from hermes_state.errors.stores import (
     CannotOpen,
@@ -143,11 +165,15 @@ __all__ = [
     "ForeignStore",
     "ForkedConnection",
     "GenerationLost",
+    "HomeRemoved",
+    "HostLost",
+    "HostNotOurs",
     "IOFailure",
     "IdempotencyConflict",
     "IdentityConflict",
     "InsufficientSpace",
     "InvalidInput",
+    "KeyCollision",
     "LeaseHeld",
     "LeaseLost",
     "LedgerDamaged",
@@ -157,6 +183,7 @@ __all__ = [
     "NotAStore",
     "NotFound",
     "NotSaved",
+    "PairingRefused",
     "PragmaRefused",
     "PrefixTooLarge",
     "ReadOnlyStore",
@@ -165,6 +192,9 @@ __all__ = [
     "RepairFailed",
     "RepairStopped",
     "ReplicationFailed",
+    "RouteMoved",
+    "RouteNotFound",
+    "RouteStopped",
     "SchemaTooNew",
     "SchemaTooOld",
     "SearchUnavailable",
@@ -186,5 +216,6 @@ __all__ = [
     "UnsafeProcess",
     "ViewMoved",
     "WriteLockLost",
+    "WrongHome",
     "WrongPassphrase",
 ]

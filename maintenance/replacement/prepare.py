@@ -22,6 +22,8 @@ from hermes_state.engine import APPLICATION_ID, open_exclusive
 from hermes_state.engine.whole_file import settle_private
 from hermes_state.errors import StorageError
 from hermes_state.leases import fences_of, raise_fences
+from hermes_state.routing.changing import highest_generation, raise_generations
+from hermes_state.routing.records import has_routing
 from maintenance.dialects.native.owed import Carried
 from maintenance.replacement.child import run
 from maintenance.replacement.owing import FENCE_LEAP, OldOwed, carry_over, make_room, old_owed
@@ -118,6 +120,9 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
                 "UPDATE store SET incarnation = ?, message_floor = max(message_floor, ?)",
                 (incarnation, old.highest_id),
             )
+            if old.owed is not None and has_routing(tx):
+                # Only whether it is the same one is ever asked of a generation: what was given out is not looked for.
+                raise_generations(tx, highest_generation(tx) + FENCE_LEAP)
             if owes and old.owed is not None:
                 (mine,) = tx.rows("SELECT store_id FROM store")[0]
                 obligations = carry_over(tx, old.owed, same_store=mine == old.store_id, at=clock.now())

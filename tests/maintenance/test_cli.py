@@ -194,7 +194,8 @@ def test_our_package_wins_over_a_source_checkout_of_the_peer(tmp_path: Path, run
 def test_every_verb_of_the_table_has_its_parts() -> None:
     for verb in VERBS.values():
         assert isinstance(verb, Verb) and isinstance(verb.access, Access) and verb.help.endswith(".")
-    assert all(name.split()[0] in ("sessions", "doctor", "locks", "install-shim", "outbox") for name in VERBS)
+    groups = ("sessions", "doctor", "locks", "install-shim", "outbox", "routing", "host")
+    assert all(name.split()[0] in groups for name in VERBS)
     assert maintenance.cli.root_command().name == "hermes-state"
 
 

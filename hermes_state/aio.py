@@ -1,11 +1,11 @@
 """The store for asyncio: the same groups and names, awaited.
 
 Invariant: no call blocks the event loop. Work runs in the store's own small pool of threads; what waits for others
-(`changes.wait`, `changes.follow`, `leases.acquire`, `outbox.deliver`) has a thread of its own, so that any number of
-waits leaves the pool to the work that would end them. A cancelled await stops waiting: a wait ends, a write that has
-begun is finished or rolled back by its thread; `outbox.deliver` waits until what it claimed is settled. What a method
-gives that has methods of its own (a stream, a lease) is awaited likewise. Writes of one task keep their order, because
-each is awaited before the next begins.
+(`changes.wait`, `changes.follow`, `leases.acquire`, `turn`, `outbox.deliver`) has a thread of its own, so that any
+number of waits leaves the pool to the work that would end them. A cancelled await stops waiting: a wait ends, a write
+that has begun is finished or rolled back by its thread; `outbox.deliver` waits until what it claimed is settled. What a
+method gives that has methods of its own (a stream, a lease) is awaited likewise. Writes of one task keep their order,
+because each is awaited before the next begins.
 
 Not for: `Store.close` on the loop, which waits for running work: await `aio.close()`. An asynchronous engine was
 rejected: SQLite's calls block, and one writer has nothing to overlap.
@@ -58,10 +58,20 @@ class AsyncStore:
         self.turns = AsyncGroup(self, "turns")
         self.gateway = AsyncGateway(self, "gateway")
         self.outbox = AsyncOutbox(self, "outbox")
+        self.routing = AsyncGroup(self, "routing")
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
         return await self.run(lambda: self._store.search(query, **options))
+
+    async def turn(self, session_id: str, **options: Any) -> Any:
+        """As `Store.turn`: `async with await store.aio.turn(session_id) as turn: await turn.messages.append(...)`.
+
+        It waits in a thread of its own; a turn that comes after its await was cancelled is ended.
+        """
+        return AsyncTurn(
+            self, await _had_or_given_back(lambda: self._store.turn(session_id, **options), lambda turn: turn.end())
+        )
 
     async def write(self, work: Callable[[Transaction], Result], *, durability: Durability = "process") -> Result:
         """Run `work(tx)` in one write transaction, in a thread; nothing in it may await."""
@@ -153,19 +163,10 @@ class AsyncLeases(AsyncGroup):
 
     async def acquire(self, name: str, **options: Any) -> AsyncObject:
         """As `Leases.acquire`. A lease that comes after its await was cancelled is released by its thread."""
-        leases, given_up = self._aio._store.leases, threading.Event()
-
-        def wait() -> Any:
-            lease = leases.acquire(name, **options)
-            if given_up.is_set():
-                lease.release()
-            return lease
-
-        try:
-            return AsyncObject(self._aio, await _in_own_thread(wait))
-        except asyncio.CancelledError:
-            given_up.set()
-            raise
+        leases = self._aio._store.leases
+        return AsyncObject(
+            self._aio, await _had_or_given_back(lambda: leases.acquire(name, **options), lambda lease: lease.release())
+        )
 
 
 class AsyncCompaction(AsyncGroup):
@@ -308,12 +309,47 @@ class AsyncObject:
         await self._aio.run(lambda: self.sync.__exit__(*failure))
 
 
+class AsyncTurn(AsyncObject):
+    """A turn whose methods, and those of its messages, are awaited."""
+
+    @property
+    def messages(self) -> AsyncObject:
+        """As `Turn.messages`."""
+        return AsyncObject(self._aio, self.sync.messages)
+
+
 def _awaited(aio: AsyncStore, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     async def awaited(*args: Any, **options: Any) -> Any:
         return aio.wrapped(await aio.run(functools.partial(method, *args, **options)))
 
     return awaited
+
+
+async def _had_or_given_back(get: Callable[[], Result], give_back: Callable[[Result], object]) -> Result:
+    """What `get` waits for, in a thread of its own; when the await is cancelled it is given back, however late."""
+    lock, had, given_up = threading.Lock(), list[Result](), threading.Event()
+
+    def wait() -> Result:
+        found = get()
+        with lock:
+            had.append(found)
+        if given_up.is_set():
+            back()
+        return found
+
+    def back() -> None:
+        with lock:
+            mine, had[:] = list(had), []
+        for one in mine:
+            give_back(one)
+
+    try:
+        return await _in_own_thread(wait)
+    except asyncio.CancelledError:
+        given_up.set()
+        threading.Thread(target=back, name="hermes-state-back", daemon=True).start()
+        raise
 
 
 def _in_own_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:

@@ -28,7 +28,7 @@ PEER_DISTRIBUTION = "hermes-agent"
 PEER_FILE = "hermes_state.py"
 _PEER_KEY = f"{NAME}._peer"  # where the import system knows hermes-agent's module, beside our own under NAME
 # Names of our public interface and the submodule that has them, loaded at first use.
-OWN_NAMES = {"open_store": "store", "Store": "store", "open_spool": "store"}
+OWN_NAMES = {"open_store": "store", "Store": "store", "open_spool": "store", "open_home": "store"}
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from hermes_state.clock import Clock, clock_from_environment
 from hermes_state.engine.core import acquire, release
 from hermes_state.engine.files import closed_here
-from hermes_state.errors import InvalidInput
+from hermes_state.errors import InvalidInput, NotFound
 from hermes_state.location import STORE_NAME, home_folder
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hermes_state.instances import Instances
     from hermes_state.leases import Leases
     from hermes_state.outbox import Outbox
+    from hermes_state.routing import Home, Routing, Turn
     from hermes_state.turns.turns import Turns
 
 
@@ -60,6 +61,34 @@ def open_store(
         _store_path(home, path), read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
         durability=durability,
     )
+    return Store(core, durability)
+
+
+def open_home(home: Home, *, durability: Durability | None = None, clock: Clock | None = None) -> Store:
+    """Open the store of a home for work that was begun for it. Nothing is ever made: a home that is gone stays gone.
+
+    Raises `HomeRemoved` when its store is not there, or was marked as removed; `WrongHome` when another store is there
+    by now, and what `open_store` raises.
+    """
+    from hermes_state.routing import guard, removed_home
+    from hermes_state.routing.homes import refuse_other_home
+
+    path = home.path / STORE_NAME
+    if not path.is_file():
+        raise removed_home(home)
+    try:
+        core = acquire(
+            path, read_only=False, create=False, clock=clock or clock_from_environment(), durability=durability
+        )
+    except NotFound as error:
+        raise removed_home(home) from error
+    try:
+        refuse_other_home(core, home)
+        with core.reader() as reader:
+            guard(reader, home)
+    except BaseException:
+        release(core, durability)
+        raise
     return Store(core, durability)
 
 
@@ -201,6 +230,31 @@ class Store:
         return Gateway(self.core)
 
     @functools.cached_property
+    def routing(self) -> Routing:
+        """Which session a chat goes on in, who may answer it, what is not served."""
+        from hermes_state.routing import Routing
+
+        return Routing(self.core)
+
+    def turn(
+        self, session_id: str, *, term_seconds: float | None = None, wait_seconds: float | None = None
+    ) -> Turn[Messages]:
+        """Begin a turn of a session's conversation; one process at a time has it, whichever program it is.
+
+        It lasts `term_seconds` (default 600) unless it writes or is renewed; another one waits `wait_seconds` (default
+        1800). What is written through the turn (`messages`, `write`) is committed only while it is ours. Raises
+        `LeaseHeld` (75, names the holder), `SessionNotFound`, `SessionDeleted`, `InvalidInput`.
+        """
+        from hermes_state.conversation.messages import Messages
+        from hermes_state.routing import turns
+
+        return turns.begin(
+            lambda: self.core, self.leases, session_id, Messages,
+            term_seconds=turns.TERM_SECONDS if term_seconds is None else term_seconds,
+            wait_seconds=turns.WAIT_SECONDS if wait_seconds is None else wait_seconds,
+        )
+
+    @functools.cached_property
     def aio(self) -> AsyncStore:
         """The same groups for asyncio: every method is awaited and runs in a thread of its own pool."""
         from hermes_state.aio import AsyncStore
@@ -232,7 +286,7 @@ class Store:
             # Others in the process may go on using the core: a group that somebody kept must not.
             for name in (
                 "sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases", "compaction",
-                "outbox", "turns", "instances", "gateway",
+                "outbox", "turns", "instances", "gateway", "routing",
             ):
                 if name in self.__dict__:
                     self.__dict__[name]._core = _Closed(self.path)

@@ -112,7 +112,7 @@ def _report_follows_work(arguments: Sequence[str]) -> bool:
     verb = next((name for name in named if name in VERBS), None)
     if verb is None or "--dry-run" in arguments:
         return False
-    return VERBS[verb].access is not Access.READ or (
+    return VERBS[verb].access not in (Access.READ, Access.HOST) or (
         verb == "sessions export" and not {"-", "-o-", "--output=-"}.intersection(arguments)
     )
 

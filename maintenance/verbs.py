@@ -19,6 +19,7 @@ class Access(Enum):
     READ = "read"  # a read-only open: no write lock, no checkpoint, whoever else has the store open
     ONLINE = "online"  # bounded write transactions beside other processes
     EXCLUSIVE = "exclusive"  # SQLite's exclusive lock from before the verdict to the end
+    HOST = "host"  # the user's host.db, read-only; no home's store
     LOCAL = "local"  # no store at all
 
 
@@ -126,6 +127,15 @@ VERBS: dict[str, Verb] = {
     "instances gc": Verb(
         f"{_COMMANDS}.instances.gc", Access.ONLINE, "Free removed ids that nothing keeps any more; drop dead tokens."
     ),
+    "routing list": Verb(
+        f"{_COMMANDS}.routing.list", Access.READ, "List where chats go on, and what is not served."
+    ),
+    "host status": Verb(
+        f"{_COMMANDS}.host.status", Access.HOST, "Show who owns the host, which gateways live and what they need."
+    ),
+    "host decide": Verb(
+        f"{_COMMANDS}.host.decide", Access.HOST, "Say what a gateway that starts now would do, and why."
+    ),
     "doctor": Verb(f"{_COMMANDS}.doctor", Access.READ, "Check a store without changing it."),
     "locks": Verb(f"{_COMMANDS}.locks", Access.READ, "Name every process that holds or blocks a store."),
     "install-shim": Verb(f"{_COMMANDS}.install_shim", Access.LOCAL, "Make the `hermes` script this program's again."),
@@ -135,6 +145,8 @@ GROUPS: dict[str, str] = {
     "sessions": "List, export, shrink and delete the sessions of a store.",
     "outbox": "See and settle what a store owes to somebody.",
     "instances": "Register, enroll, revoke and remove gateway instances.",
+    "host": "See which gateways of this user run and what a start would do.",
+    "routing": "See where chats go on and who answers them.",
 }
 
 

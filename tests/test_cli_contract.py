@@ -20,7 +20,9 @@ STORE_OPTIONS = {"home", "profile", "db", "as_json"}
 # They look beside the store and never into it; the first of them also when the store itself is gone.
 WORK_WITHOUT_THE_STORE = ("sessions spool", "sessions leftovers", "sessions restore")
 DO_NOT_OPEN_IT = ("locks", *WORK_WITHOUT_THE_STORE)
-CHANGING = [name for name, verb in VERBS.items() if verb.access is not Access.READ]
+# Verbs that open no store of a home.
+NO_STORE = (Access.HOST, Access.LOCAL)
+CHANGING = [name for name, verb in VERBS.items() if verb.access not in (Access.READ, Access.HOST)]
 
 # How to run each verb on the fixture so that it prints a document. {session} is the id of one of its sessions.
 CALLS: dict[str, str] = {
@@ -65,13 +67,17 @@ CALLS: dict[str, str] = {
     "instances remove": "{removable} --reason test --dry-run",
     "instances tombstones": "",
     "instances gc": "--dry-run",
+    "routing list": "",
+    "host status": "",
+    "host decide": "--explain",
     "doctor": "",
     "locks": "",
     "install-shim": "--dry-run",
 }
 # A file of hermes-agent is refused by them: they are run on a native store.
 NATIVE_ONLY = (
-    "sessions compact", "sessions view", *(name for name in VERBS if name.startswith(("outbox ", "instances "))),
+    "sessions compact", "sessions view",
+    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing "))),
 )
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
@@ -133,7 +139,7 @@ def test_help_says_what_it_changes_locks_and_leaves_with_an_example_and_exits(na
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_takes_the_four_options(name: str) -> None:
     options = {param.name for param in command_of(name).params}
-    assert options >= ({"as_json"} if VERBS[name].access is Access.LOCAL else STORE_OPTIONS)
+    assert options >= ({"as_json"} if VERBS[name].access in NO_STORE else STORE_OPTIONS)
 
 
 @pytest.mark.parametrize("name", CHANGING)
@@ -152,7 +158,7 @@ def test_every_verb_has_a_row_at_the_gate(name: str) -> None:
 
     row, access = row_of(name), VERBS[name].access
     assert row.exclusive is (access is Access.EXCLUSIVE)
-    if access in (Access.READ, Access.LOCAL):
+    if access in (Access.READ, Access.HOST, Access.LOCAL):
         assert not (row.online or row.exclusive or row.forced)
 
 
@@ -204,7 +210,7 @@ def test_the_document_has_the_promised_fields_and_no_others(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access is not Access.LOCAL])
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access not in NO_STORE])
 def test_the_document_of_a_native_store_has_no_field_that_nobody_promised(
     name: str, run_cli, store_copy, tmp_path: Path
 ) -> None:
@@ -280,7 +286,7 @@ def test_wrong_options_exit_2_with_one_json_object(name: str, run_cli) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access is not Access.LOCAL])
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access not in NO_STORE])
 def test_a_missing_store_exits_1_and_creates_nothing(name: str, run_cli, tmp_path: Path) -> None:
     if name in WORK_WITHOUT_THE_STORE:
         return
@@ -296,7 +302,7 @@ def test_a_missing_store_exits_1_and_creates_nothing(name: str, run_cli, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access is not Access.LOCAL])
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.access not in NO_STORE])
 def test_a_file_that_is_no_store_exits_65(name: str, run_cli, tmp_path: Path) -> None:
     if name in DO_NOT_OPEN_IT:
         return

@@ -36,6 +36,7 @@ from hermes_state.engine.link import Link
 from hermes_state.engine.own_lock import SHARED_FIRST, WAL_ALIVE_BYTE, others_lock, own_lock
 from hermes_state.engine.parking import LIVE, close_parked, second_sqlite
 from hermes_state.engine.pragmas import read_pragma, set_pragma
+from hermes_state.engine.schema import STATE
 from hermes_state.engine.stale import has_sidecars, refuse_other_sidecars, refuse_stale_holders, stale_here
 from hermes_state.engine.store import ExclusiveStore, Store
 from hermes_state.engine.tokenizers import NulRule, register
@@ -47,7 +48,7 @@ from hermes_state.errors import (
     PragmaRefused,
 )
 
-APPLICATION_ID = 0x48535431  # "HST1" in the file header marks a store of this project
+APPLICATION_ID = STATE.application_id  # in the file header marks the store of a home
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _Opened = TypeVar("_Opened", bound=Store)
 
@@ -107,9 +108,11 @@ def open_read(
 
 def open_write(
     path: Path | str, *, foreign: bool = False, deadline_seconds: float = 20.0, nul_rule: NulRule = NulRule.NATIVE,
-    clock: Clock = SYSTEM,
+    clock: Clock = SYSTEM, application_id: int = APPLICATION_ID,
 ) -> Store:
     """Open a store for writing. `foreign=True` is for maintenance commands on a hermes-agent file.
+
+    `application_id`: the mark that the file must have otherwise.
 
     A native store whose -wal and -shm are there opens in about 0.4 ms; otherwise every process is looked at for stale
     holders first, which takes some milliseconds more (see `stale`). Raises `NotFound`, `NotAStore`, `ForeignStore`,
@@ -132,9 +135,12 @@ def open_write(
     )
 
     def again() -> Store:
-        return open_write(real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock)
+        return open_write(
+            real, foreign=foreign, deadline_seconds=deadline_seconds, nul_rule=nul_rule, clock=clock,
+            application_id=application_id,
+        )
 
-    ready = _ready_for_writing(store, foreign, again)
+    ready = _ready_for_writing(store, foreign, again, application_id)
     refuse_cut(ready)
     refuse_other_sidecars(ready, wait)
     return ready
@@ -335,7 +341,7 @@ def _prepare_writer(connection: apsw.Connection, path: Path, nul_rule: NulRule) 
 
 
 def _ready_for_writing(
-    store: _Opened, foreign: bool, reopen: Callable[[], Store]
+    store: _Opened, foreign: bool, reopen: Callable[[], Store], application_id: int = APPLICATION_ID
 ) -> _Opened:
     store._start(reopen)
     found = store.descriptors  # all None where a system cannot list its own descriptors
@@ -346,7 +352,7 @@ def _ready_for_writing(
             f"The WAL index of {path} ({path.name}-shm) cannot be locked for writing.",
             hint="Check that this user may write to the file and its folder.", path=path,
         )
-    if store.application_id != APPLICATION_ID and not foreign:
+    if store.application_id != application_id and not foreign:
         path = store.path
         store.close()
         raise foreign_store(path)

@@ -25,12 +25,13 @@ from typing import TypeVar
 
 from hermes_state.clock import Clock
 from hermes_state.engine.busy import BusyWait
-from hermes_state.engine.connection import APPLICATION_ID, ReadStore, open_read, open_write
+from hermes_state.engine.connection import ReadStore, open_read, open_write
 from hermes_state.engine.create import create_store, refuse_leftovers
 from hermes_state.engine.files import closed_here, foreign_store, forked, real_path, writable_file
 from hermes_state.engine.migrate import Applied, applied, migrate, pending, refuse_too_old
 from hermes_state.engine.pool import ReaderPool
 from hermes_state.engine.pragmas import DURABILITIES, unknown_durability
+from hermes_state.engine.schema import STATE, Layout
 from hermes_state.engine.stale import has_sidecars, other_store_here, refuse_other_sidecars
 from hermes_state.engine.store import Durability, Store
 from hermes_state.engine.transaction import Transaction
@@ -56,8 +57,9 @@ _OPEN_LOCK = threading.RLock()
 class Core:
     """One open native store. Made by `acquire`, given back by `release`; safe for threads."""
 
-    def __init__(self, path: Path, *, read_only: bool, clock: Clock) -> None:
+    def __init__(self, path: Path, *, read_only: bool, clock: Clock, layout: Layout = STATE) -> None:
         self.path = path
+        self.layout = layout
         self.read_only = read_only
         self.clock = clock
         self._pid = os.getpid()
@@ -75,15 +77,15 @@ class Core:
         try:
             if read_only:
                 with self._pool.reader() as reader:
-                    self.store_id, self.incarnation = identity(reader)
-                    pending(path, applied(reader))
+                    self.store_id, self.incarnation = identity(reader, layout)
+                    pending(path, applied(reader), layout.steps)
             elif not self._found():
-                self._writer = open_write(path, clock=clock)
-                self.store_id, self.incarnation = identity(self._writer)
+                self._writer = open_write(path, clock=clock, application_id=layout.application_id)
+                self.store_id, self.incarnation = identity(self._writer, layout)
                 self._writer.mark_identity(self.store_id)
-                if missing := pending(path, applied(self._writer)):
+                if missing := pending(path, applied(self._writer), layout.steps):
                     refuse_too_old(path, missing)
-                    migrate(self._writer, clock=clock)
+                    migrate(self._writer, clock=clock, known=layout.steps)
         except BaseException:
             self.close()
             raise
@@ -101,8 +103,8 @@ class Core:
                 reader.close()  # it would open a WAL by itself later, and nobody would know the descriptor
                 return False  # without a lock on the WAL index nobody may write
             refuse_other_sidecars(reader, BusyWait(self.clock, 1.0))
-            self.store_id, self.incarnation, ledger = _identity_and_ledger(reader)
-            if pending(path, ledger):
+            self.store_id, self.incarnation, ledger = _identity_and_ledger(reader, self.layout)
+            if pending(path, ledger, self.layout.steps):
                 return False
             self._founder = reader
             reader.stands_for_writer = True
@@ -165,7 +167,7 @@ class Core:
             if isinstance(writer.stopped, UnsafeProcess):
                 writer.reopen()
                 self.epoch += 1
-                self.store_id, self.incarnation = identity(writer)
+                self.store_id, self.incarnation = identity(writer, self.layout)
                 writer.mark_identity(self.store_id)
         return writer
 
@@ -180,9 +182,9 @@ class Core:
         told = founder is None or founder.stopped is not None
         if founder is not None and not told and not founder.closed:
             founder.refuse_lost()
-        writer = open_write(self.path, clock=self.clock)
+        writer = open_write(self.path, clock=self.clock, application_id=self.layout.application_id)
         try:
-            found = identity(writer)
+            found = identity(writer, self.layout)
             if told or found != (self.store_id, self.incarnation):
                 self._founder = None
                 self.epoch += 1
@@ -249,9 +251,12 @@ class Core:
 
 
 def acquire(
-    path: Path | str, *, read_only: bool, create: bool, clock: Clock, durability: Durability | None = None
+    path: Path | str, *, read_only: bool, create: bool, clock: Clock, durability: Durability | None = None,
+    layout: Layout = STATE,
 ) -> Core:
     """The core of the native store at `path`, shared with whoever has it open in this process.
+
+    `layout`: what kind of file of this project it has to be.
 
     Raises `InvalidInput`, `NotFound`, `ForeignStore`, `SchemaTooNew`, `SchemaTooOld`, `IdentityConflict`, `Refused`,
     and what opening raises.
@@ -259,13 +264,16 @@ def acquire(
     real = real_path(path)
     try:
         with _OPEN_LOCK:
-            return _acquire(real, path, read_only=read_only, create=create, clock=clock, durability=durability)
+            return _acquire(
+                real, path, read_only=read_only, create=create, clock=clock, durability=durability, layout=layout
+            )
     except OSError as error:
         raise system_error(real, error, "opening") from error
 
 
 def _acquire(
-    real: Path, path: Path | str, *, read_only: bool, create: bool, clock: Clock, durability: Durability | None
+    real: Path, path: Path | str, *, read_only: bool, create: bool, clock: Clock, durability: Durability | None,
+    layout: Layout,
 ) -> Core:
     core = _OPEN.get((real, read_only))
     if core is None or core._pid != os.getpid():
@@ -273,14 +281,16 @@ def _acquire(
             refuse_leftovers(real)
             if read_only or not create:
                 raise NotFound(f"There is no store at {path}.", hint="Open it for writing to make one.", path=path)
-            create_store(real, clock=clock)
-        core = Core(real, read_only=read_only, clock=clock)
+            create_store(real, clock=clock, layout=layout)
+        core = Core(real, read_only=read_only, clock=clock, layout=layout)
         try:
             _refuse_twin(core)
         except BaseException:
             core.close()
             raise
         _OPEN[real, read_only] = core
+    elif core.layout is not layout:
+        raise foreign_store(real)
     core.join(durability)
     return core
 
@@ -307,9 +317,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def identity(reader: ReadStore | Store | Transaction) -> tuple[str, str]:
+def identity(reader: ReadStore | Store | Transaction, layout: Layout = STATE) -> tuple[str, str]:
     """Store id and incarnation of a native store: application id and identity row together make it one."""
-    ours = reader.row("PRAGMA application_id") == (APPLICATION_ID,)
+    ours = reader.row("PRAGMA application_id") == (layout.application_id,)
     if not ours:
         raise foreign_store(reader.path)
     tables = {name for (name,) in reader.rows("SELECT name FROM sqlite_schema WHERE name IN ('store', 'migrations')")}
@@ -322,14 +332,14 @@ def identity(reader: ReadStore | Store | Transaction) -> tuple[str, str]:
     return str(row[0]), str(row[1])
 
 
-def _identity_and_ledger(reader: ReadStore) -> tuple[str, str, Applied]:
+def _identity_and_ledger(reader: ReadStore, layout: Layout) -> tuple[str, str, Applied]:
     """`identity` and `applied` by one query where all is as it should be; else those say what is wrong."""
     found: list[tuple[str, str, int, str, str]] = []
-    if reader.row("PRAGMA application_id") == (APPLICATION_ID,):
+    if reader.row("PRAGMA application_id") == (layout.application_id,):
         with suppress(StatementFailed):
             found = reader.rows(_WHO)
     if not found:
-        return *identity(reader), applied(reader)
+        return *identity(reader, layout), applied(reader)
     return found[0][0], found[0][1], {number: (name, sha256) for _id, _in, number, name, sha256 in found}
 
 

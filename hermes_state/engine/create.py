@@ -24,11 +24,10 @@ from typing import Any
 import apsw
 
 from hermes_state.clock import SYSTEM, Clock
-from hermes_state.engine.connection import APPLICATION_ID
 from hermes_state.engine.files import new_private_file, real_path
 from hermes_state.engine.filesystem import check_wal_allowed
 from hermes_state.engine.pragmas import set_pragma
-from hermes_state.engine.schema import known_migrations, schema_sql
+from hermes_state.engine.schema import STATE, Layout
 from hermes_state.engine.translate import system_error, translated
 from hermes_state.engine.whole_file import copy_back
 from hermes_state.errors import Refused
@@ -40,7 +39,8 @@ _AT_FDCWD = -100
 
 
 def create_store(
-    path: Path | str, *, clock: Clock = SYSTEM, adopted_from: Mapping[str, Any] | None = None, folder: bool = True
+    path: Path | str, *, clock: Clock = SYSTEM, adopted_from: Mapping[str, Any] | None = None, folder: bool = True,
+    layout: Layout = STATE,
 ) -> bool:
     """Make an empty native store at `path`; False when another process made one there meanwhile.
 
@@ -57,7 +57,7 @@ def create_store(
     staged = target.with_name(f".{target.name}.{secrets.token_hex(6)}.new")
     new_private_file(staged, named=target)
     try:
-        fill_new_store(staged, clock=clock, adopted_from=adopted_from, named=target)
+        fill_new_store(staged, clock=clock, adopted_from=adopted_from, named=target, layout=layout)
         _sync(staged)
         return publish(staged, target)
     finally:
@@ -67,7 +67,7 @@ def create_store(
 
 def fill_new_store(
     path: Path, *, clock: Clock = SYSTEM, adopted_from: Mapping[str, Any] | None = None, page_size: int = 4096,
-    journal_mode: str = "wal", named: Path | None = None,
+    journal_mode: str = "wal", named: Path | None = None, layout: Layout = STATE,
 ) -> None:
     """Put schema, identity and ledger into the new private file `path`, which nobody else knows.
 
@@ -81,18 +81,18 @@ def fill_new_store(
         connection = apsw.Connection(str(path))
     try:
         with translated(named or path, "creating", connection):  # while it is open, it can say what the system said
-            pragmas = ("auto_vacuum = incremental", f"application_id = {APPLICATION_ID}")
+            pragmas = ("auto_vacuum = incremental", f"application_id = {layout.application_id}")
             for pragma in (f"page_size = {page_size}", *pragmas, f"journal_mode = {journal_mode}"):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
             connection.execute("BEGIN IMMEDIATE").fetchall()
-            connection.execute(schema_sql()).fetchall()
+            connection.execute(layout.sql).fetchall()
             connection.execute(
                 "INSERT INTO store (one, store_id, incarnation, created_at, adopted_from) VALUES (1, ?, ?, ?, ?)",
                 (uuid.uuid4().hex, uuid.uuid4().hex, now, None if adopted_from is None else json.dumps(adopted_from)),
             ).fetchall()
             connection.executemany(
                 "INSERT INTO migrations (number, name, sha256, applied_at, applied_by) VALUES (?, ?, ?, ?, ?)",
-                [(step.number, step.name, step.sha256, now, __version__) for step in known_migrations()],
+                [(step.number, step.name, step.sha256, now, __version__) for step in layout.steps],
             ).fetchall()
             connection.execute("COMMIT").fetchall()
             # The file is used without its WAL from here on, and a close whose own checkpoint fails says nothing.

@@ -27,6 +27,12 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── ThreadBound       the thread is bound to another instance or session
     │   ├── WrongPassphrase   an encrypted backup does not open with it
     │   ├── IdentityConflict  the same store is live at two files
+    │   ├── HostNotOurs       the host's folder or a file in it belongs to another user
+    │   ├── WrongHome         a write for one home reached the store of another
+    │   ├── HomeRemoved       a late write for a home that was removed
+    │   ├── RouteStopped      a chat goes on only in a new session
+    │   ├── KeyCollision      two chats would have one session key
+    │   ├── PairingRefused    no pairing code is given out or looked at for now
     │   ├── PrefixTooLarge    system prompt and tools leave too little of a model's window to compact for
     │   ├── TurnActive, TurnNotActive   the thread has an active turn already, or another one
     │   ├── ThreadStopped     its session is stopped or is being stopped
@@ -36,7 +42,8 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── InstanceNotFound  no gateway instance of that id
     │   ├── ThreadNotFound    no gateway serves the thread
     │   ├── RequestNotFound   no open interaction of that id
-    │   └── SessionNotFound   no session of that id
+    │   ├── SessionNotFound   no session of that id
+    │   └── RouteNotFound     no routing entry of that key
     ├── IdempotencyConflict   the key was used before, for something else
     ├── TooOld                the key was made before what is still remembered
     ├── StaleGeneration       a connection of a gateway instance that was replaced
@@ -45,11 +52,13 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── Unanswered            a request to a gateway instance got no answer
     │   └── RequestTimedOut, RequestAbandoned, ConnectionLost
     ├── LeaseHeld             another owner has the lease
+    ├── HostLost              this process no longer owns the host, or its run is over: stop
     ├── LeaseLost, StaleFence the lease went to somebody else: stop
     ├── CompactionRunning     somebody is compacting the session: go on without
     ├── CompactionInflated    a pass would have made the view no smaller: thrown away
     ├── CompactionLost        a pass is no longer its maker's: stop
     ├── ViewMoved             the session is no longer seen as it was planned on: plan again
+    ├── RouteMoved            a routing entry changed since it was read: read it again
     ├── EndpointUnreachable   a model server does not answer
     ├── LockTimeout           the deadline for a lock passed
     ├── UnsafeProcess         this process can no longer trust its own locks or files
@@ -124,6 +133,10 @@ from hermes_state.errors.conversation import (
     TornItem,
     ViewMoved,
 )
+from hermes_state.errors.host import (
+    HostLost,
+    HostNotOurs,
+)
 from hermes_state.errors.instances import (
     EnrollmentExpired,
     InstanceExists,
@@ -148,6 +161,15 @@ from hermes_state.errors.maintenance import (
     RepairStopped,
     ReplicationFailed,
     WrongPassphrase,
+)
+from hermes_state.errors.routing import (
+    HomeRemoved,
+    KeyCollision,
+    PairingRefused,
+    RouteMoved,
+    RouteNotFound,
+    RouteStopped,
+    WrongHome,
 )
 from hermes_state.errors.stores import (
     CannotOpen,
@@ -202,6 +224,9 @@ __all__ = [
     "ForkedConnection",
     "FrameRefused",
     "GenerationLost",
+    "HomeRemoved",
+    "HostLost",
+    "HostNotOurs",
     "IOFailure",
     "IdempotencyConflict",
     "IdentityConflict",
@@ -215,6 +240,7 @@ __all__ = [
     "InvalidAuthentication",
     "InvalidConnectorUrl",
     "InvalidInput",
+    "KeyCollision",
     "LeaseHeld",
     "LeaseLost",
     "LedgerDamaged",
@@ -226,6 +252,7 @@ __all__ = [
     "NotConnected",
     "NotFound",
     "NotSaved",
+    "PairingRefused",
     "PragmaRefused",
     "PrefixTooLarge",
     "QueueUnreadable",
@@ -238,6 +265,9 @@ __all__ = [
     "RequestAbandoned",
     "RequestNotFound",
     "RequestTimedOut",
+    "RouteMoved",
+    "RouteNotFound",
+    "RouteStopped",
     "SchemaTooNew",
     "SchemaTooOld",
     "SearchUnavailable",
@@ -270,5 +300,6 @@ __all__ = [
     "VersionIncompatible",
     "ViewMoved",
     "WriteLockLost",
+    "WrongHome",
     "WrongPassphrase",
 ]

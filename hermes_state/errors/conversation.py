@@ -60,7 +60,10 @@ class IdempotencyConflict(StateError):
 
 
 class LeaseHeld(StateError):
-    """Another owner has the lease. Facts: `path`, `name`, `owner` (identity), `expires_in_seconds` (None: unknown)."""
+    """Another owner has the lease.
+
+    Facts: `path`, `name`, `owner` (identity), `expires_in_seconds` (None: unknown), `note` (what the owner says).
+    """
 
     code = "lease_held"
     retryable = True

@@ -6,7 +6,9 @@ from hermes_state.leases.lease import Lease
 from hermes_state.leases.leases import Leases
 from hermes_state.leases.rows import LeaseView, fences_of, raise_fences
 from hermes_state.leases.states import MARGIN_SECONDS, MARGIN_SHARE, silence_needed
+from hermes_state.leases.tokens import TokenLocks
 
 __all__ = [
-    "MARGIN_SECONDS", "MARGIN_SHARE", "Lease", "LeaseView", "Leases", "fences_of", "raise_fences", "silence_needed",
+    "MARGIN_SECONDS", "MARGIN_SHARE", "Lease", "LeaseView", "Leases", "TokenLocks", "fences_of", "raise_fences",
+    "silence_needed",
 ]

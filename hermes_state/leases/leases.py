@@ -10,6 +10,7 @@ once. flock alone was rejected: it has no fence, and another machine does not se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import InvalidInput, LeaseHeld, ReadOnlyStore
@@ -38,7 +39,8 @@ class Leases:
         self._judging = Judging(core)
 
     def acquire(
-        self, name: str, *, term_seconds: float, wait_seconds: float = 0.0, max_life_seconds: float | None = None
+        self, name: str, *, term_seconds: float, wait_seconds: float = 0.0, max_life_seconds: float | None = None,
+        note: Mapping[str, str] | None = None,
     ) -> Lease:
         """Get the lease `name` for `term_seconds`, or raise `LeaseHeld` after `wait_seconds`.
 
@@ -46,6 +48,7 @@ class Leases:
         is taken before its expiry; when the holder's clock cannot be compared with ours (another boot, another time
         namespace), this waits until it has itself seen no renewal for the term and a margin, see `silence_needed`.
         `max_life_seconds` ends the lease however often it is renewed; None is for work without an end, such as ticking.
+        `note` is what the owner says of itself (a profile, a purpose), shown to whoever does not get it; no secrets.
         Raises `LeaseHeld`, `InvalidInput`, `ReadOnlyStore`, `CannotOpen` (no lock file can be made here), and what a
         write raises: after any error the lease is not had.
         """
@@ -68,7 +71,7 @@ class Leases:
             seen = self._read(name)
             view, verdict = self._judging.judge(seen)
             if ACQUIRE[view] is Outcome.TAKE:
-                taken = self._take(name, seen, presence, term_seconds, max_life_seconds)
+                taken = self._take(name, seen, presence, term_seconds, max_life_seconds, note)
                 if taken is not None:
                     return taken
                 continue  # somebody was faster, so it is held now, or was released again
@@ -85,7 +88,7 @@ class Leases:
             return None
         return LeaseView(
             name=name, fence=row.fence, owner=row.identity, is_free=row.owner is None, acquired_at=row.acquired_at,
-            expires_in_seconds=None if row.owner is None else self._left(row),
+            expires_in_seconds=None if row.owner is None else self._left(row), note=row.note,
         )
 
     def _read(self, name: str) -> LeaseRow | None:
@@ -93,18 +96,20 @@ class Leases:
             return rows.read(reader, name)
 
     def _take(
-        self, name: str, seen: LeaseRow | None, presence: Presence, term_seconds: float, max_life_seconds: float | None
+        self, name: str, seen: LeaseRow | None, presence: Presence, term_seconds: float,
+        max_life_seconds: float | None, note: Mapping[str, str] | None = None,
     ) -> Lease | None:
         """The lease, or None when the row is no longer what was judged."""
         clock = self._core.clock
         life = term_seconds if max_life_seconds is None else min(term_seconds, max_life_seconds)
+        owner = rows.owner_text(presence.identity, note)
 
         def work(tx: Transaction) -> tuple[LeaseRow, str] | None:
             if rows.read(tx, name) != seen:
                 return None
             now = clock.boottime()
             row = LeaseRow(
-                name=name, fence=1 if seen is None else seen.fence + 1, renewals=0, owner=presence.identity.to_json(),
+                name=name, fence=1 if seen is None else seen.fence + 1, renewals=0, owner=owner,
                 domain=clock.domain(), acquired_boottime=now, expires_boottime=now + life, term_seconds=term_seconds,
                 acquired_at=clock.now(),
             )
@@ -127,6 +132,8 @@ class Leases:
         assert row is not None  # what nobody has is free
         owner, left = row.identity, self._left(row)
         who = "an owner that this version cannot read" if owner is None else str(owner)
+        if row.note:
+            who += f" ({', '.join(f'{name} {value}' for name, value in row.note.items())})"
         if left is None:
             until = (
                 f"its clock is not ours, so it is free only after it was seen without renewal for"
@@ -137,5 +144,5 @@ class Leases:
         return LeaseHeld(
             f"Lease {row.name!r} in {self._core.path} is held by {who}, not proven dead ({verdict.because}); {until}.",
             hint="Try again then, or stop that process.",
-            path=self._core.path, name=row.name, owner=owner, expires_in_seconds=left,
+            path=self._core.path, name=row.name, owner=owner, expires_in_seconds=left, note=dict(row.note),
         )

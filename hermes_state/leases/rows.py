@@ -7,6 +7,7 @@ Not for: deciding who gets a lease (see `states`). Deleting released rows was re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,6 +44,11 @@ class LeaseRow:
         except InvalidInput:
             return None
 
+    @property
+    def note(self) -> Mapping[str, str]:
+        """What the owner says of itself; empty when it says nothing."""
+        return note_in(self.owner)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseView:
@@ -54,6 +60,27 @@ class LeaseView:
     is_free: bool  # released; an expired lease is not free, it can be taken
     expires_in_seconds: float | None  # below 0: ran out; None when free or measured on another clock
     acquired_at: float | None  # epoch seconds UTC
+    note: Mapping[str, str]  # what its owner says of itself; empty when it says nothing
+
+
+# The owner's own words stand in the JSON of its identity, whose readers leave out fields that they do not know.
+_NOTE = "note"
+
+
+def owner_text(identity: OwnerIdentity, note: Mapping[str, str] | None) -> str:
+    """The owner as it is written: its identity, and what it says of itself."""
+    if not note:
+        return identity.to_json()
+    return json.dumps({**json.loads(identity.to_json()), _NOTE: dict(note)}, sort_keys=True, separators=(",", ":"))
+
+
+def note_in(owner: str | None) -> Mapping[str, str]:
+    """What the owner in a row says of itself."""
+    try:
+        found = None if owner is None else json.loads(owner).get(_NOTE)
+    except (ValueError, AttributeError):
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 _COLUMNS = (

@@ -22,6 +22,8 @@ from hermes_state.engine import APPLICATION_ID, open_exclusive
 from hermes_state.engine.whole_file import settle_private
 from hermes_state.errors import StorageError
 from hermes_state.leases import fences_of, raise_fences
+from hermes_state.routing.changing import highest_generation, raise_generations
+from hermes_state.routing.records import has_routing
 from maintenance.dialects.native import serving as serving_tables
 from maintenance.dialects.native.owed import Carried
 from maintenance.dialects.native.serving import SERVER_LEASE, Brought
@@ -135,6 +137,9 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
             )
             (mine,) = tx.rows("SELECT store_id FROM store")[0]
             same, at = mine == old.store_id, clock.now()
+            if old.owed is not None and has_routing(tx):
+                # Only whether it is the same one is ever asked of a generation: what was given out is not looked for.
+                raise_generations(tx, highest_generation(tx) + FENCE_LEAP)
             if owes and old.owed is not None:
                 obligations = owing.carry_over(tx, old.owed, same_store=same, at=at)
             if serves and old.serving is not None:

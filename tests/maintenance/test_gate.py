@@ -87,7 +87,9 @@ def test_every_verb_has_a_row_and_the_extra_rights_name_real_verbs() -> None:
     assert all(VERBS[verb].access is Access.EXCLUSIVE for verb in ALSO_ONLINE | ALSO_FORCED)
 
 
-@pytest.mark.parametrize("verb", [verb for verb, row in VERBS.items() if row.access in (Access.READ, Access.LOCAL)])
+@pytest.mark.parametrize(
+    "verb", [verb for verb, row in VERBS.items() if row.access in (Access.READ, Access.HOST, Access.LOCAL)]
+)
 def test_verb_that_reads_gets_no_store_that_can_write(verb: str) -> None:
     with pytest.raises(Refused) as beside:
         require_online(verb)

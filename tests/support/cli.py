@@ -61,7 +61,7 @@ class RunCli:
         """A clean environment: a private HOME, HERMES_HOME of the test, UTF-8, no colour, 120 columns."""
         self._user_home.mkdir(exist_ok=True)
         environment = child_environment(own_packages=True, audited=audited)
-        for name in ("HERMES_PROFILE", "FORCE_COLOR", "TERM_PROGRAM"):
+        for name in ("HERMES_PROFILE", "FORCE_COLOR", "TERM_PROGRAM", "XDG_STATE_HOME"):
             environment.pop(name, None)
         environment |= {
             "HOME": str(self._user_home), "HERMES_HOME": str(home or self._directory / "home"),

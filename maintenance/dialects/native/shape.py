@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_state.engine import APPLICATION_ID
-from hermes_state.errors import ForeignStore, NotAStore, SchemaTooNew, SchemaTooOld
+from hermes_state.engine.schema import HOST_APPLICATION_ID
+from hermes_state.errors import ForeignStore, NotAStore, Refused, SchemaTooNew, SchemaTooOld
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.base import StoreShape
 from maintenance.quoting import quoted
@@ -50,6 +51,12 @@ KNOWN_TABLES = frozenset(
         "model_windows",
         "outbox",
         "outbox_horizon",
+        "pairing_failures",
+        "pairing_requests",
+        "pairing_users",
+        "routing_entries",
+        "routing_home",
+        "routing_unserved",
         "session_totals",
         "session_usage",
         "sessions",
@@ -89,7 +96,10 @@ class Identity:
 
 
 def native_identity(reader: Reader) -> Identity | None:
-    """The identity of a native store, None for any other file. Raises NotAStore, ForeignStore for half of one."""
+    """The identity of a native store, None for any other file.
+
+    Raises NotAStore, ForeignStore for half of one, Refused for the file of a host.
+    """
     mark = reader.row("PRAGMA application_id")
     ours = mark is not None and mark[0] == APPLICATION_ID
     found = _identity_row(reader)
@@ -99,6 +109,11 @@ def native_identity(reader: Reader) -> Identity | None:
             hint="It was cut short or emptied. Look for a copy of it before anything writes here, and run "
             f"`hermes-state doctor --db {shell_word(reader.path)}`.",
             path=reader.path,
+        )
+    if mark is not None and mark[0] == HOST_APPLICATION_ID:
+        raise Refused(
+            f"{reader.path} holds what arbitrates between the homes of one user; it is no home's store.",
+            hint="`hermes-state host status` shows it. Whoever moves it away loses no conversation.", path=reader.path,
         )
     if found is not None and not ours:
         raise ForeignStore(

@@ -1,0 +1,209 @@
+"""A start from its first look to its row: look, decide, take the lock, write; again when somebody came in between.
+
+Invariant: what was decided on is what is entered: a lock that is held by then, or a gateway of the same home that the
+verdict did not know of, sends the start back to look. One start replaces at most one owner, and of several that want to
+replace the same one only one sends a signal. After a replacement fails nothing of it is left.
+
+Not for: the verdict itself (`decision`). Starting first and looking for others afterwards was rejected: both then look.
+"""
+
+from __future__ import annotations
+
+import os
+import signal as signals
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_state.errors import CannotOpen, InvalidInput
+from hermes_state.host import gateway_lock, starts
+from hermes_state.host.decision import Reason, Refuse, ReplaceHost, Start, Verdict, decide
+from hermes_state.host.facts import Facts, Seen
+from hermes_state.host.living import judge
+from hermes_state.host.markers import Markers
+from hermes_state.host.ownership import Membership, Run, Voice, register, retract_dead
+from hermes_state.host.probe import Probe, Request
+from hermes_state.host.records import read_gateway
+from hermes_state.host.states import Kind, MarkerKind
+from hermes_state.owners.identity import pid_namespace
+from hermes_state.owners.presence import presence_of
+
+if TYPE_CHECKING:
+    from hermes_state.engine.core import Core
+    from hermes_state.owners import Presence
+
+TRIES = 8  # looks of one start while others come in between; then it is a refusal that is tried again
+Signal = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entered:
+    """How a start ended."""
+
+    verdict: Verdict
+    member: Membership | None  # this process's run; None when it does not start, or the host's files cannot be used
+    start_id: int | None  # the row of the ledger
+    silent_because: str = ""  # why nobody can ask this run who it is; "" when somebody can
+
+
+class Entering:
+    """One start. Made by `Host.enter`."""
+
+    def __init__(
+        self, core: Core, probe: Probe, *, presence: Presence | None = None, signal: Signal = os.kill
+    ) -> None:
+        self._core = core
+        self._probe = probe
+        self._presence = presence
+        self._signal = signal
+        self._voice: Voice | None = None
+        self._silent = ""
+        self._rescan: Callable[[], Iterable[str]] | None = None
+
+    def enter(
+        self, run: Run, request: Request, *, answers: bool = True, rescan: Callable[[], Iterable[str]] | None = None
+    ) -> Entered:
+        """Decide, and become what was decided. Raises `InvalidInput` for a second run of one process, and what looking
+        and writing raise.
+        """
+        presence = self._presence or presence_of(self._core.path.parent, clock=self._core.clock)
+        self._refuse_second(presence)
+        self._silent = "" if answers else "it was started without answers"
+        self._rescan = rescan
+        entered = None
+        try:
+            entered = self._enter(run, request, presence)
+            return entered
+        finally:
+            if self._voice is not None and (entered is None or entered.member is None):
+                self._voice.close()
+
+    def _enter(self, run: Run, request: Request, presence: Presence) -> Entered:
+        for _ in range(TRIES):
+            facts = self._probe.facts(request)
+            verdict = decide(facts)
+            if isinstance(verdict, ReplaceHost):
+                refusal = self._replace(verdict, run)
+                # Once: whoever takes the place meanwhile is not replaced as well.
+                request = replace(request, replace=False)
+                if refusal is None:
+                    continue
+                verdict = refusal
+            if not isinstance(verdict, Start):
+                return self._ended(verdict, run, presence)
+            member = self._become(verdict, facts, run, presence)
+            if member is not None:
+                self._probe.forget()
+                try:
+                    started = starts.note(self._core, verdict, run, presence.identity)
+                except BaseException:
+                    member.leave(reason="its start could not be written down", failed=True)
+                    raise
+                return Entered(verdict=verdict, member=member, start_id=started, silent_because=self._silent)
+        return self._ended(
+            Refuse(
+                reason=Reason.RACE_LOST, permanent=False, evidence=(f"it looked {TRIES} times",),
+                sentence="Others came in between each time that this start was about to run.",
+            ), run, presence,
+        )
+
+    def _refuse_second(self, presence: Presence) -> None:
+        text = presence.identity.to_json()
+        with self._core.reader() as reader:
+            row = reader.row("SELECT no, home FROM gateways WHERE owner = ? AND ended_at IS NULL", (text,))
+        if row is not None:
+            raise InvalidInput(
+                f"This process runs gateway {row[0]} of {row[1]} already ({self._core.path}).",
+                hint="Have that run `leave` first.", path=self._core.path, gateway=row[0],
+            )
+
+    def _ended(self, verdict: Verdict, run: Run, presence: Presence) -> Entered:
+        started = starts.note(self._core, verdict, run, presence.identity)
+        return Entered(verdict=verdict, member=None, start_id=started)
+
+    def _become(self, verdict: Start, facts: Facts, run: Run, presence: Presence) -> Membership | None:
+        forced = verdict.reason is Reason.FORCED
+        known = frozenset(other.party.gateway_no for other in facts.others)
+        if facts.owner is not None:
+            known |= {facts.owner.gateway_no}
+        self._speak(run, presence)
+        held = None
+        # A server beside a gateway is found by others and never owns the host.
+        if run.kind is Kind.GATEWAY and not verdict.beside and verdict.reason is not Reason.ALREADY_OWNER:
+            attempt = gateway_lock.acquire(self._core.path.parent, clock=self._core.clock)
+            if attempt.outcome is gateway_lock.Outcome.HELD and not forced:
+                return None
+            held = attempt.lock
+        try:
+            member = register(self._core, presence, run, held, self._voice, known=known, force=forced)
+        except BaseException:
+            if held is not None:
+                held.release()
+            raise
+        if member is None and held is not None:
+            held.release()
+        return member
+
+    def _speak(self, run: Run, presence: Presence) -> None:
+        """Answer from before the row is there; a run that cannot is one that others wait for in vain, and says why."""
+        if self._voice is not None or self._silent:
+            return
+        try:
+            self._voice = Voice(self._core, run, presence.identity, self._rescan)
+        except CannotOpen as error:
+            self._silent = error.message
+
+    def _replace(self, verdict: ReplaceHost, run: Run) -> Refuse | None:
+        """Have the owner leave; None when it is gone and its record as well."""
+        core, clock, owner = self._core, self._core.clock, verdict.owner
+        identity = owner.identity
+        assert identity is not None  # `decide` replaces only an owner that is proven to live
+        markers = Markers(core, presence=self._presence)
+        marker = markers.place(
+            MarkerKind.TAKEOVER, home=owner.home, target=identity, reason=f"replaced by the gateway of {run.home}"
+        )
+        if marker is None:
+            return Refuse(
+                reason=Reason.BEING_REPLACED, permanent=False, evidence=verdict.evidence,
+                sentence=f"{owner} is being replaced by somebody else already.",
+            )
+        said = f"PID {identity.pid} was asked to leave"
+        if identity.pid_namespace and identity.pid_namespace == pid_namespace():
+            try:
+                self._signal(identity.pid, signals.SIGTERM)
+            except ProcessLookupError:
+                said = f"PID {identity.pid} was gone already"
+            except PermissionError:
+                said = f"PID {identity.pid} may not be signalled from here; a marker asks it to leave"
+        else:
+            said = f"PID {identity.pid} is of another pid namespace; a marker asks it to leave"
+        deadline = clock.monotonic() + self._probe.waits.leave
+        while not self._is_gone(owner.gateway_no):
+            if clock.monotonic() >= deadline:
+                markers.withdraw(marker)
+                return Refuse(
+                    reason=Reason.OWNER_LEAVING, permanent=False, evidence=(*verdict.evidence, said),
+                    sentence=f"{owner} was asked to leave and is still there after {self._probe.waits.leave:g} s.",
+                )
+            clock.sleep(self._probe.waits.poll)
+        retract_dead(core)
+        self._probe.forget()
+        return None
+
+    def _is_gone(self, number: int) -> bool:
+        with self._core.reader() as reader:
+            row = read_gateway(reader, number)
+        if row is None or row.ended_at is not None:
+            # Its row goes first and its lock after it.
+            return gateway_lock.look(self._core.path.parent).outcome is not gateway_lock.Outcome.HELD
+        return judge(row, self._core.path.parent, self._core.clock).verdict.dead
+
+
+def unseen(run: Run, request: Request, problem: str, *, folder: Path) -> Entered:
+    """The start of a process that cannot use the host's files: it runs, beside whoever is there, without a row."""
+    facts = Facts(
+        home=run.home, supervisor=request.supervisor, seen=Seen.UNKNOWN, because=(f"{folder}: {problem}",),
+        replace=request.replace, force=request.force, standalone=request.standalone,
+    )
+    return Entered(verdict=decide(facts), member=None, start_id=None, silent_because=problem)

@@ -1,0 +1,1 @@
+"""The verbs of the host; the work is in `hermes_state.host`."""

@@ -1,0 +1,1 @@
+"""The verbs of routing; the work is in `hermes_state.routing`."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import inspect
 import threading
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     from hermes_state.engine.store import Durability
     from hermes_state.engine.transaction import Transaction
     from hermes_state.gateway.awaited import AsyncServer
+    from hermes_state.instances.records import Issued
     from hermes_state.instances.protocol import VersionRange
     from hermes_state.outbox import Claim, Verdict
     from hermes_state.store import Store
+    from hermes_state.turns.records import Turn as ThreadTurn
 
 THREADS = 5  # one for the writer and one for each pooled reader
 Result = TypeVar("Result")
@@ -54,8 +57,8 @@ class AsyncStore:
         self.changes = AsyncChanges(self, "changes")
         self.leases = AsyncLeases(self, "leases")
         self.compaction = AsyncCompaction(self, "compaction")
-        self.instances = AsyncGroup(self, "instances")
-        self.turns = AsyncGroup(self, "turns")
+        self.instances = AsyncInstances(self, "instances")
+        self.turns = AsyncTurns(self, "turns")
         self.gateway = AsyncGateway(self, "gateway")
         self.outbox = AsyncOutbox(self, "outbox")
         self.routing = AsyncGroup(self, "routing")
@@ -177,14 +180,50 @@ class AsyncCompaction(AsyncGroup):
         return await self._aio._store.compaction.acompact(session_id, threads=self._aio, **options)
 
 
+class AsyncInstances(AsyncGroup):
+    """`instances`, where a token is not spent for nobody."""
+
+    async def redeem(self, token: str, *, actor: str) -> Issued:
+        """As `Instances.redeem`; cancelled, the token is good again and the credential, which nobody has, is none."""
+        instances = self._aio._store.instances
+        return await surely(
+            self._aio, lambda: instances.redeem(token, actor=actor), lambda issued: instances.take_back(token, issued)
+        )
+
+
+class AsyncTurns(AsyncGroup):
+    """`turns`, where what was reserved or claimed for nobody is given back."""
+
+    async def reserve(self, thread_id: str, **options: Any) -> ThreadTurn:
+        """As `Turns.reserve`; cancelled, the reservation is rolled back."""
+        turns = self._aio._store.turns
+        return await surely(
+            self._aio, lambda: turns.reserve(thread_id, **options), lambda turn: turns.withdraw(turn.turn_id)
+        )
+
+    async def claim(self, instance_id: str, **options: Any) -> list[Claim]:
+        """As `Turns.claim`; cancelled, what was claimed is given back at once."""
+        turns = self._aio._store.turns
+
+        def give_back(claims: list[Claim]) -> None:
+            for one in claims:
+                turns.settle(one, NotAdmitted(why=STOPPED, retry_after=0))
+
+        return await surely(self._aio, lambda: turns.claim(instance_id, **options), give_back)
+
+
 class AsyncGateway(AsyncGroup):
     """`gateway`, whose server has asynchronous handlers."""
 
-    async def serve(self, *, versions: VersionRange) -> AsyncServer:
+    async def serve(self, *, versions: VersionRange, take_over: bool = True) -> AsyncServer:
         """As `Gateway.serve`: `async with await store.aio.gateway.serve(versions=...) as server`."""
         from hermes_state.gateway.awaited import AsyncServer
 
-        return AsyncServer(self._aio, await self._aio.run(lambda: self._aio._store.gateway.serve(versions=versions)))
+        gateway = self._aio._store.gateway
+        server = await surely(
+            self._aio, lambda: gateway.serve(versions=versions, take_over=take_over), lambda made: made.close()
+        )
+        return AsyncServer(self._aio, server)
 
 
 class AsyncOutbox(AsyncGroup):
@@ -350,6 +389,30 @@ async def _had_or_given_back(get: Callable[[], Result], give_back: Callable[[Res
         given_up.set()
         threading.Thread(target=back, name="hermes-state-back", daemon=True).start()
         raise
+
+
+async def surely(
+    aio: AsyncStore, work: Callable[[], Result], undo: Callable[[Result], object] | None = None
+) -> Result:
+    """Run `work` to its end also when the await is cancelled, then `undo` what it gave: nobody has it."""
+    running = asyncio.ensure_future(aio.run(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if not await _ended(running) and undo is not None:
+            made = running.result()
+            await _ended(asyncio.ensure_future(aio.run(lambda: undo(made))))
+        raise
+
+
+async def _ended(running: asyncio.Future[Any]) -> bool:
+    """Wait for it, however often the await is cancelled; gives whether it was itself. Raises what it raised."""
+    while not running.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([running])  # which, unlike an await of it, does not cancel it
+    if not running.cancelled():
+        running.result()
+    return running.cancelled()
 
 
 def _in_own_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:

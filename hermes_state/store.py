@@ -209,10 +209,10 @@ class Store:
     @functools.cached_property
     def instances(self) -> Instances:
         """Gateway instances: add, enroll, name, revoke, remove; which threads they serve."""
-        from hermes_state.gateway.ending import ended
+        from hermes_state.gateway.ending import ended, unbinding
         from hermes_state.instances import Instances
 
-        return Instances(self.core, ended=ended)
+        return Instances(self.core, ended=ended, unbinding=unbinding)
 
     @functools.cached_property
     def turns(self) -> Turns:

@@ -130,11 +130,20 @@ VERBS: dict[str, Verb] = {
     "routing list": Verb(
         f"{_COMMANDS}.routing.list", Access.READ, "List where chats go on, and what is not served."
     ),
+    "routing import": Verb(
+        f"{_COMMANDS}.routing.import_", Access.ONLINE, "Bring in where chats go on, from hermes-agent's session index."
+    ),
     "host status": Verb(
         f"{_COMMANDS}.host.status", Access.HOST, "Show who owns the host, which gateways live and what they need."
     ),
     "host decide": Verb(
         f"{_COMMANDS}.host.decide", Access.HOST, "Say what a gateway that starts now would do, and why."
+    ),
+    "host migrate": Verb(
+        f"{_COMMANDS}.host.migrate", Access.HOST, "Show the steps to one gateway for all homes."
+    ),
+    "host units": Verb(
+        f"{_COMMANDS}.host.units", Access.HOST, "Check the service files of gateways against the exit codes of a start."
     ),
     "doctor": Verb(f"{_COMMANDS}.doctor", Access.READ, "Check a store without changing it."),
     "locks": Verb(f"{_COMMANDS}.locks", Access.READ, "Name every process that holds or blocks a store."),

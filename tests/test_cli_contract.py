@@ -68,8 +68,11 @@ CALLS: dict[str, str] = {
     "instances tombstones": "",
     "instances gc": "--dry-run",
     "routing list": "",
+    "routing import": "--from {index} --dry-run",
     "host status": "",
     "host decide": "--explain",
+    "host migrate": "--multiplex",
+    "host units": "",
     "doctor": "",
     "locks": "",
     "install-shim": "--dry-run",
@@ -79,6 +82,8 @@ NATIVE_ONLY = (
     "sessions compact", "sessions view",
     *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing "))),
 )
+# The words of CALLS where there is no store that they could be of.
+UNKNOWN = {"session": "x", "obligation": 1, "instance": "x", "removable": "x", "index": "x"}
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
     "sessions import": "{store} --db {out} --new --dry-run", "sessions restore": "{store} --db {out} --dry-run",
@@ -239,7 +244,7 @@ def small_native_store(db: Path) -> str:
 
 
 def others(db: Path) -> dict[str, object]:
-    """An obligation and gateway instances of the store, under the words that stand for them in CALLS."""
+    """An obligation, gateway instances and an index beside the store, under the words for them in CALLS."""
     with open_store(path=db) as store:
         owed = store.outbox.append(
             dedupe_id="a reply", kind="final", transport="telegram", payload={"text": "hi"}, policy="at_least_once"
@@ -251,7 +256,9 @@ def others(db: Path) -> dict[str, object]:
             store.instances.enroll(gone, nickname=gone, actor="test")
             store.instances.revoke(gone, actor="test", reason="test")
             store.instances.remove(gone, actor="test", reason="test")
-    return {"obligation": owed, "instance": "gateway", "removable": "typo"}
+    index = db.with_name("index.json")
+    index.write_text("{}")
+    return {"obligation": owed, "instance": "gateway", "removable": "typo", "index": index}
 
 
 def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -292,7 +299,7 @@ def test_a_missing_store_exits_1_and_creates_nothing(name: str, run_cli, tmp_pat
         return
     missing = tmp_path / "empty" / "state.db"
     missing.parent.mkdir()
-    given = {"session": "x", "out": tmp_path / "out.jsonl", "obligation": 1, "instance": "x", "removable": "x"}
+    given = UNKNOWN | {"out": tmp_path / "out.jsonl"}
     words = [word.format(**given) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", missing, "--json")
     assert (ran.exit_code, ran.stdout) == (1, "")
@@ -308,7 +315,7 @@ def test_a_file_that_is_no_store_exits_65(name: str, run_cli, tmp_path: Path) ->
         return
     text = tmp_path / "notes.db"
     text.write_text("not a database at all, but long enough to look at\n" * 100)
-    given = {"session": "x", "out": tmp_path / "out.jsonl", "obligation": 1, "instance": "x", "removable": "x"}
+    given = UNKNOWN | {"out": tmp_path / "out.jsonl"}
     words = [word.format(**given) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", text)
     assert ran.exit_code == 65, (ran.stdout, ran.stderr)

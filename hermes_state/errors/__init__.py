@@ -48,6 +48,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── TooOld                the key was made before what is still remembered
     ├── StaleGeneration       a connection of a gateway instance that was replaced
     ├── ServerReplaced        another gateway server was started on the store
+    ├── GatewayRunning        a gateway server runs on the store, and is not to be taken over from
     ├── NotConnected          the gateway that serves a thread is not connected here
     ├── Unanswered            a request to a gateway instance got no answer
     │   └── RequestTimedOut, RequestAbandoned, ConnectionLost
@@ -101,6 +102,7 @@ from hermes_state.errors.connections import (
     ConnectionLost,
     CursorVersionRefused,
     FrameRefused,
+    GatewayRunning,
     NotConnected,
     RequestAbandoned,
     RequestTimedOut,
@@ -223,6 +225,7 @@ __all__ = [
     "ForeignStore",
     "ForkedConnection",
     "FrameRefused",
+    "GatewayRunning",
     "GenerationLost",
     "HomeRemoved",
     "HostLost",

@@ -46,6 +46,16 @@ class ServerReplaced(StateError):
     code = "server_replaced"
 
 
+class GatewayRunning(StateError):
+    """A gateway server runs on the store, and this start was not to take it over.
+
+    Facts: `path`, `epoch`, `pid`, `host`, `since` (epoch seconds UTC, or None).
+    """
+
+    code = "gateway_running"
+    exit_code = 75
+
+
 class NotConnected(StateError):
     """The gateway that serves a thread is not connected to this server. Facts: `path`, `instance_id`, `thread_id`."""
 

@@ -1,7 +1,8 @@
 """A gateway server for asyncio: the same methods, awaited; handlers and announcements are asynchronous.
 
-Invariant: no call blocks the loop, and what was claimed or reserved is settled in a thread also when the await is
-cancelled: a claim as lost, a turn as one that was not announced.
+Invariant: no call blocks the loop, and a call that has begun is waited for, also when its await is cancelled; what it
+gave is then undone, or told by the next call: a claim is lost or given back, a turn was not announced, a connection
+that was accepted is over, for nobody has its socket.
 
 Not for: a server of its own; it wraps `Server`. Running a handler of the loop in a thread was rejected: sockets belong
 to the loop.
@@ -16,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_state.gateway.server import Server
-from hermes_state.outbox import NotSent
+from hermes_state.aio import surely
+from hermes_state.outbox import NotAdmitted, NotSent
 from hermes_state.outbox.verdicts import lost_by, not_sent, verdict_of
 from hermes_state.turns import sending
 
@@ -38,6 +40,11 @@ class AsyncServer:
     def __init__(self, aio: AsyncStore, sync: Server) -> None:
         self._aio = aio
         self.sync = sync
+        # What becomes of a call's result that nobody gets, because its await was cancelled.
+        self._undo: dict[str, Callable[[Any], object]] = {
+            "accept": sync.take_back, "poll": sync.tell_again, "tick": sync.tell_again, "claim": self._give_back,
+            "reserve": self._not_announced, "close": sync.tell_ended,
+        }
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.sync, name)
@@ -45,7 +52,7 @@ class AsyncServer:
             return found
 
         async def awaited(*args: Any, **options: Any) -> Any:
-            return await self._aio.run(lambda: found(*args, **options))
+            return await self._surely(lambda: found(*args, **options), self._undo.get(name))
 
         return awaited
 
@@ -78,8 +85,7 @@ class AsyncServer:
     ) -> Turn:
         """As `Server.start`."""
         turn, connection = await self._surely(
-            lambda: self.sync.reserve(thread_id, turn_id=turn_id),
-            lambda made: self.sync.not_announced(made[0], asyncio.CancelledError("it was cancelled before")),
+            lambda: self.sync.reserve(thread_id, turn_id=turn_id), self._not_announced
         )
         try:
             await announce(turn, connection)
@@ -126,25 +132,10 @@ class AsyncServer:
 
     def _give_back(self, claimed: Claim | None) -> None:
         if claimed is not None:
-            self.sync.settle(claimed, not_sent(NotSent("its sender was cancelled")))
+            self.sync.settle(claimed, NotAdmitted(why="its sender was cancelled", retry_after=0))
+
+    def _not_announced(self, made: tuple[Turn, Connection]) -> None:
+        self.sync.not_announced(made[0], asyncio.CancelledError("it was cancelled before"))
 
     async def _surely(self, work: Callable[[], Any], undo: Callable[[Any], object] | None = None) -> Any:
-        """Run `work` to its end also when the await is cancelled, then `undo` what it gave."""
-        running = asyncio.ensure_future(self._aio.run(work))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            if not await self._ended(running) and undo is not None:
-                made = running.result()
-                await self._ended(asyncio.ensure_future(self._aio.run(lambda: undo(made))))
-            raise
-
-    @staticmethod
-    async def _ended(running: asyncio.Future[Any]) -> bool:
-        """Wait for it, however often the await is cancelled; gives whether it was itself. Raises what it raised."""
-        while not running.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([running])  # which, unlike an await of it, does not cancel it
-        if not running.cancelled():
-            running.result()
-        return running.cancelled()
+        return await surely(self._aio, work, undo)

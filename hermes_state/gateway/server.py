@@ -4,7 +4,8 @@ Invariant: `accept` is the only way to a generation; when it returns, what there
 displaced connection's requests have failed, and the credential was good after the connection was there, so whoever
 revokes it in that moment is either seen by `accept` or by the next `poll`. Everything that goes out for a thread goes
 through `send`, `start` or `request`: the first sends stops before anything else of it, the others refuse while one is
-owed. Everything compares the generation, and the epoch, inside the transaction that it writes.
+owed. Everything compares the generation, the epoch, and whether the instance is still let in, inside the transaction
+that it writes. What was found and could not be told is told by the next call.
 
 Not for: sockets (the caller keeps them by generation) and frames on the wire. A thread of its own was rejected: the
 caller has a loop, and says when a second has passed.
@@ -25,6 +26,7 @@ from hermes_state.errors import InvalidInput, StateError, VersionIncompatible
 from hermes_state.gateway.let_in import EveryoneLetIn, LetIn
 from hermes_state.gateway.records import GOING_AWAY, Ended, Noticed, Ticked, ended_with, reason_of
 from hermes_state.gateway.starts import Starts
+from hermes_state.gateway.untold import Untold
 from hermes_state.instances import credentials, registry
 from hermes_state.instances.close_codes import CloseCode
 from hermes_state.instances.connection_records import Accepted, Connection, DeliveryAccepted, Hello, Link, refuse_odd
@@ -34,15 +36,16 @@ from hermes_state.instances.last_seen import LastSeen
 from hermes_state.instances.liveness import Act, Watch
 from hermes_state.instances.sanitising import sanitised
 from hermes_state.instances.states import State
+from hermes_state.outbox import NotAdmitted
 from hermes_state.owners.presence import presence_of
-from hermes_state.turns import operations, sending, threads
+from hermes_state.turns import operations, owing, sending, threads
 from hermes_state.turns.correlation import SWEEP_EVERY_SECONDS, Correlator, Request
 from hermes_state.turns.records import find_thread, instance_of
 from hermes_state.turns.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from hermes_state.turns.turns import Turns
 
 if TYPE_CHECKING:
-    from hermes_state.engine import Reader
+    from hermes_state.engine import Reader, Transaction
     from hermes_state.engine.core import Core
     from hermes_state.instances.connection_states import PublicStatus
     from hermes_state.instances.protocol import VersionRange
@@ -52,11 +55,17 @@ if TYPE_CHECKING:
     from hermes_state.turns.records import Turn
 
 
+# How long `tick` leaves writing alone after it failed: a second is for probes, which do not wait for a full disk.
+WRITE_AGAIN_SECONDS = 5.0
+
+
 class Server:
     """One start of a gateway server on one store. Safe for threads; calls are short, none waits for a peer."""
 
-    def __init__(self, core: Core, *, versions: VersionRange) -> None:
-        """See `Gateway.serve`."""
+    def __init__(
+        self, core: Core, *, versions: VersionRange, before: Callable[[Reader], object] | None = None
+    ) -> None:
+        """See `Gateway.serve`. `before(reader)` takes part in the transaction of the start, and may refuse it."""
         self._core = core
         self._turns = Turns(core, sanitise=sanitised)
         self._waits: weakref.WeakSet[Changes] = weakref.WeakSet()
@@ -65,8 +74,8 @@ class Server:
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._let_in = EveryoneLetIn()
-        self._told_late: list[Ended] = []  # by the next `poll`
-        self._swept_at = core.clock.monotonic()
+        self._untold = Untold()
+        self._swept_at = self._write_from = core.clock.monotonic()
         self._closed, self._holds = False, True
         self._pid = os.getpid()
         # Who waits for an answer on a connection.
@@ -81,7 +90,7 @@ class Server:
             apply=lambda tx, plan: apply_recovery(tx, plan, at=core.clock.now()),
             changes_nothing=lambda plan: plan.changes_nothing,
             owner=presence_of(core.path.parent, clock=core.clock).identity,
-            started=lambda tx, epoch: operations.give_up_earlier(tx, epoch, at=core.clock.now()),
+            started=self._started, before=before,
         )
         self.epoch = self._connections.epoch
         self._starts = Starts(core, self._turns, epoch=self.epoch, guard=self._guard, link=self._connections.link)
@@ -116,10 +125,7 @@ class Server:
             with self._core.reader() as reader:
                 instance = credentials.authenticate(reader, name, hello.credential)
         except BaseException:
-            self.disconnect(name, accepted.generation, code=CloseCode.REFUSED)
-            if accepted.displaced is not None:
-                with self._lock:
-                    self._told_late.append(ended_with(accepted.displaced, CloseCode.REPLACED))
+            self.take_back(accepted, code=CloseCode.REFUSED)
             raise
         self._let_in.add(replace(let_in, nickname=instance.nickname))
         self._watch.begin(name, accepted.generation, self._core.clock.monotonic())
@@ -127,7 +133,16 @@ class Server:
         now = self._connections.link(name).connection
         if now is None or now.generation != accepted.generation:  # ended meanwhile, before all of it was known here
             self._forget(name, accepted.generation, CloseCode.REPLACED)
+        if self._closed:  # whoever closed it has seen this connection, or is seen here
+            self.take_back(accepted, code=GOING_AWAY)
+            self._refuse_ended()
         return accepted
+
+    def take_back(self, accepted: Accepted[RecoveryPlan], *, code: int = 1006) -> None:
+        """Nobody has a socket for what was accepted: end it; of the connection that it displaced `poll` tells."""
+        self.disconnect(accepted.connection.instance_id, accepted.generation, code=code)
+        if accepted.displaced is not None:
+            self._untold.keep(ended=[ended_with(accepted.displaced, CloseCode.REPLACED)])
 
     def admit_delivery(self, hello: Hello) -> DeliveryAccepted:
         """Authenticate a socket that only delivers home; it displaces nobody. Raises as `accept`."""
@@ -151,17 +166,22 @@ class Server:
 
         `handler(claim)` sends `claim.primary` and gives the verdict: `answer_of(claim, result)` of what the plugin
         answered, `refusal_of(reason)`, `NotAdmitted`, `Failed`; see `Turns.send`. Call it after `accept`, and for
-        whatever `poll` says is `owed`. Raises `StaleGeneration`, `ServerReplaced`, and what the handler raises.
+        whatever `poll` says is `owed`. Raises `StaleGeneration`, `InstanceRevoked`, `ServerReplaced`, and what the
+        handler raises.
         """
-        return self._turns.send(
-            instance_id, handler, most=most, before=lambda: self.refuse_stale(instance_id, generation)
-        )
+        return self._turns.send(instance_id, handler, most=most, claim=lambda: self.claim(instance_id, generation))
 
     def claim(self, instance_id: str, generation: Generation) -> Claim | None:
         """The next of what `send` would send, to be settled by `settle`; for loops of their own."""
         self.refuse_stale(instance_id, generation)
-        claims = self._turns.claim(instance_id)
-        return claims[0] if claims else None
+        claimed = next(iter(self._turns.claim(instance_id)), None)
+        if claimed is not None:
+            try:
+                self.refuse_stale(instance_id, generation)  # claiming may have waited for the lock
+            except BaseException:
+                self.settle(claimed, NotAdmitted(why="its connection ended before it was sent", retry_after=0))
+                raise
+        return claimed
 
     def settle(self, claimed: Claim, verdict: Verdict) -> None:
         """Write what became of a claim, and what follows. Raises `StaleFence`."""
@@ -173,8 +193,10 @@ class Server:
         """Reserve the turn of a thread, tell its gateway by `announce(turn, connection)`, and have it run.
 
         What `announce` raises is raised, after the reservation was rolled back; when it was `Unanswered`, nobody
-        knows whether the gateway began, so the turn stays and the gateway is asked for its session. Raises
-        `ThreadNotFound`, `NotConnected`, `ThreadStopped`, `TurnActive`, `IdempotencyConflict`, `ServerReplaced`.
+        knows whether the gateway began, so the turn stays and the gateway is asked for its session. A rollback that
+        fails is noted on that error, and tried again by `tick`, and by the next start of the thread. Raises
+        `ThreadNotFound`, `NotConnected`, `InstanceRevoked`, `ThreadStopped`, `TurnActive`, `IdempotencyConflict`,
+        `StaleGeneration`, `ServerReplaced`.
         """
         turn, connection = self.reserve(thread_id, turn_id=turn_id)
         try:
@@ -194,7 +216,7 @@ class Server:
         return self._starts.announced(turn)
 
     def not_announced(self, turn: Turn, error: BaseException) -> None:
-        """Telling the gateway of a reserved turn failed with this error; see `start`."""
+        """Telling the gateway of a reserved turn failed with this error; see `start`. Raises no `StateError`."""
         self._starts.not_announced(turn, error)
 
     @contextmanager
@@ -204,7 +226,8 @@ class Server:
     ) -> Iterator[Request]:
         """Begin a request for the `with` block in which it is sent and waited for; see `Correlator.request`.
 
-        Raises `StaleGeneration`, `ServerReplaced`, and, of a thread whose stop is owed or done, `ThreadStopped`.
+        Raises `StaleGeneration`, `InstanceRevoked`, `ServerReplaced`, and, of a thread whose stop is owed or done,
+        `ThreadStopped`.
         """
         self.refuse_request(instance_id, generation, thread_id)
         with self.begun(instance_id, generation, method, request_id=request_id, seconds=seconds) as request:
@@ -233,7 +256,7 @@ class Server:
     # --- what comes in ---------------------------------------------------------------------------------------
 
     def receive(self, instance_id: str, generation: Generation, frame: Frame) -> Received:
-        """Take a frame about a thread; see `Turns.receive`. Raises `StaleGeneration`, `ServerReplaced`."""
+        """Take a frame about a thread; see `Turns.receive`. Raises as `refuse_stale`."""
         if frame.instance_id != instance_id:
             raise InvalidInput(
                 f"A frame came on the connection of {instance_id!r} and says {frame.instance_id!r}.",
@@ -278,13 +301,14 @@ class Server:
         with self._looking:
             with self._core.reader() as reader:
                 changed, position = feed.keys_since(reader, self.position, registry.TABLE)
-                self.replaced = self.replaced or current_epoch(reader) != self.epoch
+                replaced = current_epoch(reader) != self.epoch
                 out, renamed = self._let_in.judge(reader, changed)
                 transports = sending.waiting(reader, at=self._core.clock.now())
-            with self._lock:
-                late, self._told_late = self._told_late, []
-            self.position = position
-        ended = late + self._end(out)
+            # Nothing that follows can fail: what was found is told.
+            self.position, self.replaced = position, self.replaced or replaced
+            self._let_in.renamed(renamed)
+            renamed = self._untold.renamed() + renamed
+        ended = self._untold.ended() + self._end(out)
         if self.replaced:
             ended += self._end((one, GOING_AWAY) for one in self._connections.connected())
         here = (self._connections.link(instance_of(transport)).connection for transport in transports)
@@ -295,29 +319,55 @@ class Server:
         """`poll`, and what the time brings; to be called about once a second.
 
         Probes that are due, connections that do not answer (4008), deadlines of requests and questions, stops that
-        ran out of attempts, records that are kept no longer, and when instances were last heard of.
+        ran out of attempts, records that are kept no longer, and when instances were last heard of. Raises what a
+        write raises; then the next call, which writes nothing for some seconds, tells what this one found.
         """
         noticed = self.poll()
         now = self._core.clock.monotonic()
-        probes, ended = [], list(noticed.ended)
+        probes, ended = self._untold.probes(), list(noticed.ended)
         for due in self._watch.due(now):
             if due.act is Act.PROBE:
                 probes.append(due)
             elif (live := self._connections.link(due.instance_id).connection) and live.generation == due.generation:
                 ended += self._end([(live, CloseCode.NOT_ANSWERING)])
         self.requests.end_overdue()
+        found = Ticked(ended=tuple(ended), renamed=noticed.renamed, owed=noticed.owed, probes=tuple(probes))
+        try:
+            self._upkeep(now)
+        except BaseException:
+            self._untold.keep_all(found)
+            raise
+        return found
+
+    def tell_again(self, found: Noticed) -> None:
+        """Nobody heard what `poll` or `tick` gave, such as an await that was cancelled: the next call tells it."""
+        self._untold.keep_all(found)
+
+    def tell_ended(self, ended: Iterable[Ended]) -> None:
+        """Nobody heard what `close` gave: the next call of it tells."""
+        self._untold.keep(ended=ended)
+
+    def _upkeep(self, now: float) -> None:
+        """Write what the time brings; after a failure not before some seconds have passed."""
         with self._lock:
+            if now < self._write_from:
+                return
             sweep = now - self._swept_at >= SWEEP_EVERY_SECONDS
+        try:
             if sweep:
-                self._swept_at = now
+                self.requests.sweep()
+            if not self.replaced:
+                if sweep:
+                    self._turns.sweep()
+                self._last_seen.write()
+                self._starts.tidy()
+        except BaseException:
+            with self._lock:
+                self._write_from = self._core.clock.monotonic() + WRITE_AGAIN_SECONDS
+            raise
         if sweep:
-            self.requests.sweep()
-        if not self.replaced:
-            if sweep:
-                self._turns.sweep()
-            self._last_seen.write()
-            self._starts.tidy()
-        return Ticked(ended=tuple(ended), renamed=noticed.renamed, owed=noticed.owed, probes=tuple(probes))
+            with self._lock:
+                self._swept_at = now
 
     # --- looking ---------------------------------------------------------------------------------------------
 
@@ -337,24 +387,35 @@ class Server:
         return self._connections.link(instance_id)
 
     def refuse_stale(self, instance_id: str, generation: Generation) -> Connection:
-        """The live connection of this generation. Raises `StaleGeneration`, `ServerReplaced`."""
+        """The live connection of this generation, whose instance is let in as it was then.
+
+        Raises `StaleGeneration`, `InstanceRevoked`, `ServerReplaced`.
+        """
         self._refuse_ended()
         found = self._connections.refuse_stale(instance_id, generation)
         with self._core.reader() as reader:
             self._connections.refuse_replaced(reader)
+            self._let_in.refuse(reader, found)
         return found
 
     # --- its end ---------------------------------------------------------------------------------------------
 
     def close(self) -> list[Ended]:
-        """End this server: it lets go of the store; nothing is stopped. Gives the connections to close, with 1001."""
+        """End this server: it lets go of the store; nothing is stopped. Gives the connections to close, with 1001.
+
+        Raises what a write raises; the next call tries again, and gives them then.
+        """
         with self._lock:
             self._closed, waits = True, list(self._waits)
         for wait in waits:
             wait.stop()
-        ended = self._end((one, GOING_AWAY) for one in self._connections.connected())
+        ended = self._untold.ended() + self._end((one, GOING_AWAY) for one in self._connections.connected())
         if self._holds and self._pid == os.getpid():  # a forked child's copy holds nothing
-            self._core.write(lambda tx: let_go(tx, self.epoch))
+            try:
+                self._core.write(lambda tx: let_go(tx, self.epoch))
+            except BaseException:
+                self._untold.keep(ended=ended)
+                raise
             self._holds = False  # not before: a write that failed is tried again by the next call
         return ended
 
@@ -379,6 +440,13 @@ class Server:
     def _guard(self, reader: Reader, connection: Connection) -> None:
         self._connections.refuse_replaced(reader)
         self._connections.refuse_stale(connection.instance_id, connection.generation)
+        self._let_in.refuse(reader, connection)
+
+    def _started(self, tx: Transaction, epoch: int) -> None:
+        """Part of the start."""
+        at = self._core.clock.now()
+        operations.give_up_earlier(tx, epoch, at=at)
+        owing.move_old(tx, at=at)
 
     def _forget(self, instance_id: str, generation: Generation, code: int) -> None:
         """Let go of one connection in memory; who waits on it hears the reason of `code`."""

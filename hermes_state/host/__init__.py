@@ -20,11 +20,12 @@ from hermes_state.host.folder import host_folder
 from hermes_state.host.host import Host, facts_for, open_host, start
 from hermes_state.host.ownership import Membership, Run
 from hermes_state.host.probe import HostView, Probe, Request, Waits
-from hermes_state.host.states import Kind, MarkerKind, PlatformState, RunState
+from hermes_state.host.states import Kind, MarkerKind, PlatformState, RunState, SessionStore
 
 __all__ = [
     "EXIT_CODES", "FATES", "Answer", "Ask", "Attach", "Entered", "Facts", "Fate", "Host", "HostView", "Kind",
     "MarkerKind", "Membership", "Other", "Outcome", "Party", "PlatformState", "Probe", "Reading", "Reason", "Refuse",
-    "ReplaceHost", "Request", "Run", "RunState", "Seen", "Start", "Supervisor", "Verdict", "Waits", "decide",
-    "exit_code", "facts_for", "host_folder", "next_ask", "open_host", "start", "stop_code", "supervisor_of",
+    "ReplaceHost", "Request", "Run", "RunState", "Seen", "SessionStore", "Start", "Supervisor", "Verdict", "Waits",
+    "decide", "exit_code", "facts_for", "host_folder", "next_ask", "open_host", "start", "stop_code",
+    "supervisor_of",
 ]

@@ -16,6 +16,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -32,6 +33,7 @@ FOLDER = "answers"
 MOST_IN_BYTES = 64 * 1024
 MOST_OUT_BYTES = 512 * 1024
 PATIENCE_SECONDS = 2.0
+_REST_SECONDS = 0.1  # after a call that could not be taken
 _LONGEST_NAME = 100  # bytes of a socket's path that every system takes
 
 
@@ -53,20 +55,23 @@ def ask(party: Party, question: Question, seconds: float = PATIENCE_SECONDS) -> 
         return None
     try:
         with _short(Path(party.socket)) as name, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            deadline = time.monotonic() + seconds
             line.settimeout(seconds)
             line.connect(name)
             if not _is_our_user(line):
                 return None
             line.sendall(json.dumps({"question": question}).encode() + b"\n")
-            said = _line(line, MOST_OUT_BYTES)
+            said = _line(line, MOST_OUT_BYTES, deadline)
         answer = answer_from(json.loads(said))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None  # no answer is what the caller is told; why makes no difference to a verdict
     return answer if answer.nonce == party.identity.nonce else None
 
 
 def answer_from(said: dict[str, Any]) -> Answer:
-    """An answer as it came over the line. Raises `KeyError`, `TypeError` or `ValueError` when it is none."""
+    """An answer as it came over the line. When it is none, raises `KeyError`, `TypeError`, `ValueError` or
+    `OverflowError` (a pid without an end).
+    """
     served, multiplex, home = said["served"], said["multiplex"], said.get("home")
     if not (multiplex is None or isinstance(multiplex, bool)) or not (home is None or isinstance(home, str)):
         raise TypeError("multiplex or home")
@@ -95,8 +100,10 @@ class Answering:
         self.path = path
         self._answer = answer
         self._closed = False
+        self._ending = threading.Event()
         # The last question that got no answer, and why; None while all did.
         self.failure: Exception | None = None
+        self._listening: socket.socket | None = None
         try:
             if not hasattr(socket, "AF_UNIX"):
                 raise OSError(0, "this system has no such sockets")
@@ -111,6 +118,7 @@ class Answering:
                 os.chmod(path, 0o600)
                 self._listening.listen(64)
         except OSError as error:
+            self._drop()
             raise CannotOpen(
                 f"{path} cannot be made, so this process cannot say who it is ({error}).",
                 hint="Check who owns that folder, and that its path has less than 100 characters.",
@@ -124,11 +132,11 @@ class Answering:
         if self._closed:
             return
         self._closed = True
-        with suppress(OSError):  # not connected any more: there is nothing to wake
-            self._listening.shutdown(socket.SHUT_RDWR)
-        with guarded() as kept:
-            kept.discard(self)
-            self._listening.close()
+        self._ending.set()
+        if self._listening is not None:
+            with suppress(OSError):  # not connected any more: there is nothing to wake
+                self._listening.shutdown(socket.SHUT_RDWR)
+        self._drop()
         with suppress(FileNotFoundError):
             os.unlink(self.path)
         if threading.current_thread() is not self._thread:
@@ -137,15 +145,24 @@ class Answering:
     def forget(self) -> None:
         """For `forked`."""
         self._closed = True
-        self._listening.close()
+        if self._listening is not None:
+            self._listening.close()
+
+    def _drop(self) -> None:
+        with guarded() as kept:
+            kept.discard(self)
+            if self._listening is not None:
+                self._listening.close()
 
     def _serve(self) -> None:
-        while not self._closed:
+        while not self._closed and self._listening is not None:
             try:
                 line, _from = self._listening.accept()
-            except OSError:
-                if self._closed:
-                    return
+            except OSError as error:
+                if not self._closed:
+                    self.failure = error
+                # No descriptor is free, say: that passes, and until then it is not tried all the time.
+                self._ending.wait(_REST_SECONDS)
                 continue
             with line:
                 # One that asks and then says nothing costs its own time only: the next waits in the queue until then.
@@ -158,13 +175,20 @@ class Answering:
     def _answer_one(self, line: socket.socket) -> None:
         if not _is_our_user(line):
             return
-        question = Question(json.loads(_line(line, MOST_IN_BYTES))["question"])
-        line.sendall(json.dumps(answer_to(self._answer(question))).encode() + b"\n")
+        question = Question(json.loads(_line(line, MOST_IN_BYTES, time.monotonic() + PATIENCE_SECONDS))["question"])
+        said = json.dumps(answer_to(self._answer(question))).encode() + b"\n"
+        line.settimeout(PATIENCE_SECONDS)  # what is left of it was for the question
+        line.sendall(said)
 
 
-def _line(line: socket.socket, most: int) -> bytes:
+def _line(line: socket.socket, most: int, deadline: float) -> bytes:
+    """What comes before the end of the line. The time is for all of it: parts that come one by one gain none."""
     found = bytearray()
     while b"\n" not in found:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("it took too long")
+        line.settimeout(left)
         part = line.recv(65536)
         if not part:
             break

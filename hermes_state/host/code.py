@@ -88,6 +88,21 @@ def restart_words(run: Gateway) -> tuple[str, bool]:
     return f"kill -TERM {pid}; its supervisor starts it again", False
 
 
+def stop_words(run: Gateway) -> str:
+    """How to stop a run so that nobody starts it again; by the supervisor's own words where its name is known."""
+    label = shell_word(run.label) if run.label else ""
+    if run.supervisor is Supervisor.SYSTEMD and label:
+        return f"systemctl --user disable --now {label}"
+    if run.supervisor is Supervisor.S6 and label:
+        return f"touch {shell_word(f'{run.label}/down')} && s6-svc -d {label}"
+    if run.supervisor is Supervisor.LAUNCHD and label:
+        return f"launchctl disable gui/{run.uid}/{label} && launchctl bootout gui/{run.uid}/{label}"
+    pid = "?" if run.identity is None else run.identity.pid
+    if run.supervisor is Supervisor.NONE:
+        return f"kill -TERM {pid}"
+    return f"have its supervisor ({run.supervisor}) stop it for good; it is PID {pid}"
+
+
 def _git_folder(root: Path) -> Path | None:
     git = root / ".git"
     if git.is_dir():

@@ -2,8 +2,9 @@
 
 Invariant: `Attach` needs a live answer that names the home. A permanent refusal needs a live owner that looked again
 and says that it multiplexes without the home; everything less certain is tried again. A supervised start never
-replaces anybody, so two of them cannot storm. What cannot be seen is neither attached to nor a reason to stay away:
-a home is protected by its own store. `next_ask` names what may still change the verdict, in the order of its cost.
+replaces anybody, so two of them cannot storm. A control plane runs beside everybody. What cannot be seen is neither
+attached to nor a reason to stay away: a home is protected by its own store. `next_ask` names what may still change the
+verdict, in the order of its cost.
 
 Not for: looking (see `probe`) or exit codes (see `exits`). Deciding from the record was rejected: it is written before
 its owner knows whom it serves, and it outlives it.
@@ -16,12 +17,14 @@ from enum import StrEnum
 
 from hermes_state.host.exits import Outcome, Supervisor
 from hermes_state.host.facts import Ask, Facts, Party, Seen
+from hermes_state.host.states import Kind
 
 
 class Reason(StrEnum):
     """Why; one word for programs."""
 
     FORCED = "forced"
+    NO_GATEWAY = "no_gateway"
     UNKNOWN_OWNER = "unknown_owner"
     ALREADY_OWNER = "already_owner"
     NO_OWNER = "no_owner"
@@ -99,7 +102,7 @@ Verdict = Start | Attach | Refuse | ReplaceHost
 
 def next_ask(facts: Facts) -> Ask | None:
     """What is worth asking before `decide`, or None when nothing can change the verdict any more."""
-    if facts.force or facts.seen in (Seen.UNKNOWN, Seen.US):
+    if facts.force or facts.kind is not Kind.GATEWAY or facts.seen in (Seen.UNKNOWN, Seen.US):
         return None
     order = [Ask.OTHERS] if facts.seen is Seen.NOBODY else [Ask.IDENTIFY, Ask.WAIT, Ask.RESCAN, Ask.OTHERS]
     return next((ask for ask in order if ask not in facts.asked and _may_matter(ask, facts)), None)
@@ -133,6 +136,11 @@ def decide(facts: Facts) -> Verdict:
         return Start(
             reason=Reason.FORCED, sentence="It was told to start whoever runs; nothing was asked.", evidence=evidence,
             beside=False,
+        )
+    if facts.kind is not Kind.GATEWAY:
+        return Start(
+            reason=Reason.NO_GATEWAY, evidence=evidence, beside=True,
+            sentence="It serves no home and owns no host, so it starts whichever gateway runs, and ends none.",
         )
     if facts.seen is Seen.UNKNOWN:
         return Start(

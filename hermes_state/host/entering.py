@@ -43,7 +43,7 @@ class Entered:
 
     verdict: Verdict
     member: Membership | None  # this process's run; None when it does not start, or the host's files cannot be used
-    start_id: int | None  # the row of the ledger
+    start_id: int | None  # the row of the ledger; None without one, as for what is no gateway
     silent_because: str = ""  # why nobody can ask this run who it is; "" when somebody can
 
 
@@ -96,7 +96,7 @@ class Entering:
             if member is not None:
                 self._probe.forget()
                 try:
-                    started = starts.note(self._core, verdict, run, presence.identity)
+                    started = self._note(verdict, run, presence)
                 except BaseException:
                     member.leave(reason="its start could not be written down", failed=True)
                     raise
@@ -119,8 +119,13 @@ class Entering:
             )
 
     def _ended(self, verdict: Verdict, run: Run, presence: Presence) -> Entered:
-        started = starts.note(self._core, verdict, run, presence.identity)
-        return Entered(verdict=verdict, member=None, start_id=started)
+        return Entered(verdict=verdict, member=None, start_id=self._note(verdict, run, presence))
+
+    def _note(self, verdict: Verdict, run: Run, presence: Presence) -> int | None:
+        """The row of the ledger; a control plane that comes and goes with an app is no start of its home's gateway."""
+        if run.kind is not Kind.GATEWAY:
+            return None
+        return starts.note(self._core, verdict, run, presence.identity)
 
     def _become(self, verdict: Start, facts: Facts, run: Run, presence: Presence) -> Membership | None:
         forced = verdict.reason is Reason.FORCED
@@ -196,7 +201,7 @@ class Entering:
             row = read_gateway(reader, number)
         if row is None or row.ended_at is not None:
             # Its row goes first and its lock after it.
-            return gateway_lock.look(self._core.path.parent).outcome is not gateway_lock.Outcome.HELD
+            return gateway_lock.look(self._core.path.parent).outcome is gateway_lock.Outcome.FREE
         return judge(row, self._core.path.parent, self._core.clock).verdict.dead
 
 
@@ -204,6 +209,6 @@ def unseen(run: Run, request: Request, problem: str, *, folder: Path) -> Entered
     """The start of a process that cannot use the host's files: it runs, beside whoever is there, without a row."""
     facts = Facts(
         home=run.home, supervisor=request.supervisor, seen=Seen.UNKNOWN, because=(f"{folder}: {problem}",),
-        replace=request.replace, force=request.force, standalone=request.standalone,
+        replace=request.replace, force=request.force, standalone=request.standalone, kind=request.kind,
     )
     return Entered(verdict=decide(facts), member=None, start_id=None, silent_because=problem)

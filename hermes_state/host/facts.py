@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hermes_state.host.exits import Supervisor
-from hermes_state.host.states import LEAVING, RunState
+from hermes_state.host.states import LEAVING, Kind, RunState
 from hermes_state.owners import OwnerIdentity
 
 
@@ -102,6 +102,7 @@ class Facts:
     force: bool = False  # start whatever is seen; nothing is asked
     standalone: bool = False  # this home is configured to have a gateway of its own
     taken_over: bool = False  # somebody else is replacing the owner already
+    kind: Kind = Kind.GATEWAY  # what is started
 
     @property
     def answer(self) -> Answer | None:

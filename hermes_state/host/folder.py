@@ -19,6 +19,7 @@ from hermes_state.host.layout import HOST_NAME
 
 LOCK_NAME = "gateway.lock"
 _FILES = (HOST_NAME, f"{HOST_NAME}-wal", f"{HOST_NAME}-shm", LOCK_NAME)
+_FOLDERS = ("answers", "owners")  # sockets and lock files
 
 
 def host_folder(environ: Mapping[str, str]) -> Path:
@@ -29,7 +30,8 @@ def host_folder(environ: Mapping[str, str]) -> Path:
     if sys.platform == "win32":
         local = environ.get("LOCALAPPDATA", "").strip()
         return (Path(local) if local else Path.home() / "AppData" / "Local") / "hermes-host"
-    return Path.home() / ".local" / "state" / "hermes"
+    home = environ.get("HOME", "").strip()
+    return (Path(home) if os.path.isabs(home) else Path.home()) / ".local" / "state" / "hermes"
 
 
 def our_uid() -> int:
@@ -52,7 +54,10 @@ def prepare(folder: Path) -> tuple[str, ...]:
             path=folder, errno=error.errno or 0,
         ) from error
     refuse_foreign(folder)
-    return tuple(_repaired(folder))
+    repaired = tuple(_repaired(folder))
+    if repaired:
+        refuse_foreign(folder)  # while others could enter, they could put something there
+    return repaired
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -61,29 +66,33 @@ def refuse_foreign(folder: Path) -> None:
     A parent of root is everybody's; a folder or file of root is root's alone.
     """
     uid = our_uid()
-    for path in (folder.parent, folder, *(folder / name for name in _FILES)):
-        try:
-            owner = os.lstat(path).st_uid
-        except OSError:
-            continue  # not there, or whoever opens it is told why that fails
-        if owner != uid and not (path == folder.parent and owner == 0):
-            raise HostNotOurs(
-                f"{path} belongs to user {owner}, so nothing that it says is believed by user {uid}.",
-                hint="Set XDG_STATE_HOME to a folder of this user, or have that one removed by its owner.",
-                path=path, owner_uid=owner,
-            )
+    for path in (folder.parent, folder, *(folder / name for name in (*_FILES, *_FOLDERS))):
+        # A link and what it leads to: a link of ours may lead to somebody else's.
+        for look in (os.lstat, os.stat):
+            try:
+                owner = look(path).st_uid
+            except OSError:
+                continue  # not there, or whoever opens it is told why that fails
+            if owner != uid and not (path == folder.parent and owner == 0):
+                raise HostNotOurs(
+                    f"{path} belongs to user {owner}, so nothing that it says is believed by user {uid}.",
+                    hint="Set XDG_STATE_HOME to a folder of this user, or have that one removed by its owner.",
+                    path=path, owner_uid=owner,
+                )
 
 
 def _repaired(folder: Path) -> list[str]:
     if os.name != "posix":
         return []
     said = []
-    for path, mode in ((folder, 0o700), *((folder / name, 0o600) for name in _FILES)):
+    folders = [(folder, 0o700), *((folder / name, 0o700) for name in _FOLDERS)]
+    for path, mode in (*folders, *((folder / name, 0o600) for name in _FILES)):
         try:
-            found = stat.S_IMODE(os.lstat(path).st_mode)
+            # The folder may be a link of ours to another place; nothing in it is.
+            found = stat.S_IMODE((os.stat if path == folder else os.lstat)(path).st_mode)
         except OSError:
             continue
-        if found & 0o077 and not path.is_symlink():
+        if found & 0o077 and (path == folder or not path.is_symlink()):
             os.chmod(path, mode)
             said.append(f"{path} had mode {found:04o}; it is {mode:04o} now")
     return said

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace as with_changes
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -21,18 +22,19 @@ from hermes_state.errors import LockTimeout, NotFound, StateError, StorageError,
 from hermes_state.host import ownership, starts, status
 from hermes_state.host.asking import ask
 from hermes_state.host.entering import Entered, Entering, Signal, unseen
-from hermes_state.host.facts import Facts
+from hermes_state.host.facts import Facts, Seen
 from hermes_state.host.folder import host_folder, prepare, refuse_foreign
 from hermes_state.host.layout import HOST, HOST_NAME
 from hermes_state.host.probe import Asker, HostView, Probe, Request, Waits
-from hermes_state.host.states import PlatformState
+from hermes_state.host.states import PlatformState, SessionStore
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Core
     from hermes_state.host.code import StaleRun
     from hermes_state.host.converge import Step
+    from hermes_state.host.everyone import ForHomes
     from hermes_state.host.living import Judged
-    from hermes_state.host.markers import Markers
+    from hermes_state.host.markers import Marker, Markers
     from hermes_state.host.ownership import Membership, Run
     from hermes_state.leases import TokenLocks
     from hermes_state.owners import Presence
@@ -100,7 +102,7 @@ class Host:
         whoever asks; `rescan` gives all homes that are served after a look for new ones.
         """
         request = Request(
-            home=run.home, supervisor=run.supervisor, replace=replace, force=force, standalone=standalone
+            home=run.home, supervisor=run.supervisor, replace=replace, force=force, standalone=standalone, kind=run.kind
         )
         entering = Entering(self.core, self.probe, presence=self._presence, signal=signal)
         return entering.enter(run, request, answers=answers, rescan=rescan)
@@ -114,31 +116,74 @@ class Host:
         """Every run that is not known to have ended, and whether it may live; oldest first."""
         return ownership.gateways(self.core)
 
+    def follow(self, member: Membership) -> Marker | None:
+        """Do what a drain or resume for this run says: it is taken and the run is in that state, in one transaction.
+
+        Call it every few seconds while the run serves. None when nothing is to be done; what comes while the run starts
+        waits, and what comes while it ends is left. Raises `HostLost`.
+        """
+        from hermes_state.host.markers import follow
+
+        return follow(self.markers, member)
+
     def stale_code(self) -> list[StaleRun]:
         """Live runs that execute other code than lies on disk, with how to start each again."""
         from hermes_state.host.code import stale_runs
 
         return stale_runs(self.gateways())
 
-    def plan_multiplex(self, homes: Iterable[str]) -> list[Step]:
-        """The steps to one gateway that serves `homes`; nothing is done here."""
-        from hermes_state.host.converge import plan
+    def plan_multiplex(self, homes: Iterable[str], *, whole: bool = False) -> list[Step]:
+        """The next steps to one gateway that serves `homes`, or all of them in their order; nothing is done here."""
+        from hermes_state.host.converge import plan, plan_whole
 
-        record = self.host_gateway().record
-        owner = None if record is None or record.gateway is None else record.gateway.no
-        return plan(self.gateways(), owner, homes)
+        view, unseen, rows = self.host_gateway(), self._unseen(), self.gateways()
+        owner = None if view.owner is None else view.owner.gateway_no
+        if view.seen is Seen.LIVE and view.answer is None:
+            unseen = f"{view.owner} owns it and does not answer"
+        elif view.seen is Seen.LIVE and view.answer is not None:
+            # Whom the owner serves is what it says, and nobody is drained for what a record says of it.
+            said = view.answer
+            rows = [
+                one if one.gateway.no != owner else with_changes(one, gateway=with_changes(
+                    one.gateway, multiplex=said.multiplex, served=said.served, state=said.state
+                ))
+                for one in rows
+            ]
+        return (plan_whole if whole else plan)(rows, owner, homes, unseen=unseen)
+
+    def start_all(self, homes: Iterable[str]) -> list[ForHomes]:
+        """What starting a gateway for each of these homes means now, as a list; nobody is started or ended here."""
+        from hermes_state.host.everyone import start_all
+
+        return start_all(self.probe.ask_all(), homes, unseen=self._unseen())
+
+    def restart_all(self, home: str) -> list[ForHomes]:
+        """What restarting everything means when the profile of `home` asks for it, as a list."""
+        from hermes_state.host.everyone import restart_all
+
+        return restart_all(self.probe.ask_all(), home, unseen=self._unseen())
+
+    def _unseen(self) -> str:
+        view = self.host_gateway()
+        return "; ".join(view.because) if view.seen in (Seen.UNKNOWN, Seen.UNRECORDED) else ""
 
     # --- status ----------------------------------------------------------------------------------------------
 
     def report(
         self, member: Membership, *, home: str, platform: str, state: PlatformState, error_code: str | None = None,
-        error_message: str | None = None, needs_attention: str | None = None,
+        error_message: str | None = None, needs_attention: str | None = None, ingress_url: str | None = None,
+        listener_base: str | None = None,
     ) -> None:
         """Say how a platform of a home is connected in this process's run."""
         status.report(
             member, self.core, home=home, platform=platform, state=state, error_code=error_code,
-            error_message=error_message, needs_attention=needs_attention,
+            error_message=error_message, needs_attention=needs_attention, ingress_url=ingress_url,
+            listener_base=listener_base,
         )
+
+    def report_store(self, member: Membership, *, home: str, state: SessionStore) -> None:
+        """Say whether the store of a home opens in this process's run."""
+        status.report_store(member, self.core, home=home, state=state)
 
     def statuses(self) -> list[status.RunStatus]:
         """Every run that is not known to have ended, with its platforms and how fresh it is."""
@@ -198,7 +243,9 @@ def start(
     The host is None then, and the verdict says why: homes are protected by their own stores.
     """
     place = host_folder(os.environ) if folder is None else folder
-    request = Request(home=run.home, supervisor=run.supervisor, replace=replace, force=force, standalone=standalone)
+    request = Request(
+        home=run.home, supervisor=run.supervisor, replace=replace, force=force, standalone=standalone, kind=run.kind
+    )
     try:
         host = open_host(place, clock=clock, waits=waits)
     except StateError as error:
@@ -227,4 +274,8 @@ def facts_for(
     except StateError as error:
         return Probe(None, place, time, asker=asker, waits=waits, problem=error.message).facts(request)
     with host:
-        return host.probe.facts(request)
+        try:
+            return host.probe.facts(request)
+        except (StorageError, UnsafeProcess, LockTimeout) as error:
+            problem = error.message
+    return Probe(None, place, time, asker=asker, waits=waits, problem=problem).facts(request)

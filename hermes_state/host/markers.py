@@ -1,10 +1,12 @@
-"""Words from one process to another that outlive the writer: takeover, planned stop, drain.
+"""Words from one process to another that outlive the writer: takeover, planned stop, drain, resume.
 
-Invariant: a takeover or a planned stop is for one process, by its identity; it counts once, for 60 s of its machine's
-boot time, and never after the machine started anew. A drain is for whoever runs the home and counts until it is taken
-back or the machine starts anew; one whose epoch nobody can tell counts. One open marker of a kind for a target.
+Invariant: each is for one process, by its identity; it counts once, for 60 s of the machine's boot time from the moment
+at which it was written, and never after the machine or the target's container started anew. A time that cannot be
+compared, or lies before that moment, counts as over; the wall clock is not asked. One open marker of a kind for a
+target. An epoch that nobody can tell makes no marker old.
 
-Not for: signals. Files with a pid in them were rejected: pids are used again, and a restart leaves the file behind.
+Not for: signals. A drain for whoever runs a home was rejected: the run after a restart drained for ever. Files with a
+pid in them were rejected: pids are used again, and a restart leaves the file behind.
 """
 
 from __future__ import annotations
@@ -13,22 +15,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.errors import InvalidInput
 from hermes_state.host.records import identity_of
-from hermes_state.host.states import MarkerEnd, MarkerKind
+from hermes_state.host.states import MarkerEnd, MarkerKind, RunState
 from hermes_state.owners.presence import presence_of
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
     from hermes_state.engine import Reader, Transaction
     from hermes_state.engine.core import Core
+    from hermes_state.host.ownership import Membership
     from hermes_state.owners import OwnerIdentity, Presence
 
 TTL_SECONDS = 60.0
 _COLUMNS = (
-    "id, kind, home, target, writer, reason, quiet, epoch, boot_id, time_namespace, expires_boottime, written_at,"
+    "id, kind, home, target, writer, reason, quiet, epoch, boot_id, time_namespace, written_boottime, written_at,"
     " ended_at, ended"
 )
+# What takes the word back that is open: the newer one counts.
+_CANCELS = {MarkerKind.DRAIN: MarkerKind.RESUME, MarkerKind.RESUME: MarkerKind.DRAIN}
+# In which state of a run which kind says what to be next.
+_FOLLOWS = {
+    RunState.RUNNING: (MarkerKind.DRAIN, RunState.DRAINING), RunState.DRAINING: (MarkerKind.RESUME, RunState.RUNNING),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +45,12 @@ class Marker:
 
     id: int
     kind: MarkerKind
-    home: str
-    target: OwnerIdentity | None  # None: whoever runs the home
+    home: str  # that the target was started for
+    target: OwnerIdentity | None  # None when this version cannot read it
     writer: OwnerIdentity | None  # None when this version cannot read it
     reason: str
     quiet: bool  # people are not told
-    epoch: str  # boot and first process of the writer's machine; "" when not known
+    epoch: str  # boot and first process of the target's machine; "" when not known
     written_at: float  # epoch seconds UTC
     ended: MarkerEnd | None  # None while it is open
 
@@ -63,32 +71,26 @@ class Markers:
         self._presence = presence
 
     def place(
-        self, kind: MarkerKind, *, home: str, target: OwnerIdentity | None = None, reason: str, quiet: bool = False,
-        ttl_seconds: float = TTL_SECONDS,
+        self, kind: MarkerKind, *, home: str, target: OwnerIdentity, reason: str, quiet: bool = False
     ) -> Marker | None:
-        """Leave a marker; None when one of that kind is open for the same target: somebody was faster.
+        """Leave a marker for that process; None when one of that kind is open for it: somebody was faster.
 
-        Raises `InvalidInput` for a takeover or a planned stop without a target.
+        `home` is the one that it was started for. A drain takes an open resume back, and the other way round.
         """
-        if (target is None) != (kind is MarkerKind.DRAIN):
-            raise InvalidInput(
-                f"A marker {kind} needs {'no target' if target is not None else 'a target'} in {self._core.path}.",
-                hint="A drain is for a home; the others are for one process.", path=self._core.path, kind=str(kind),
-            )
         clock, me = self._core.clock, self._me()
-        domain = clock.domain()
-        text = None if target is None else target.to_json()
+        domain, text = clock.domain(), target.to_json()
 
         def work(tx: Transaction) -> Marker | None:
-            if self._open(tx, kind, home, text) is not None:
+            if self._open(tx, kind, text) is not None:
                 return None
+            if kind in _CANCELS and (before := self._open(tx, _CANCELS[kind], text)) is not None:
+                _end(tx, before, MarkerEnd.WITHDRAWN, clock.now())
             tx.execute(
                 "INSERT INTO markers (kind, home, target, writer, reason, quiet, epoch, boot_id, time_namespace,"
-                " expires_boottime, written_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " written_boottime, written_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    kind, home, text, me.to_json(), reason, int(quiet), epoch_of(me), domain.boot_id,
-                    domain.time_namespace, None if kind is MarkerKind.DRAIN else clock.boottime() + ttl_seconds,
-                    clock.now(),
+                    kind, home, text, me.to_json(), reason, int(quiet), epoch_of(target), domain.boot_id,
+                    domain.time_namespace, clock.boottime(), clock.now(),
                 ),
             )
             return _one(tx, tx.last_insert_rowid())
@@ -97,101 +99,94 @@ class Markers:
 
     def take(self, kind: MarkerKind) -> Marker | None:
         """The open marker of this kind for this process, which counts once: it is consumed. None when there is none."""
-        text, at = self._me().to_json(), self._core.clock.now()
+        return self._core.write(lambda tx: self.take_in(tx, kind), durability="power") if self.waits(kind) else None
+
+    def waits(self, *kinds: MarkerKind) -> bool:
+        """Whether a marker of one of these kinds is open for this process; takes nothing and writes nothing."""
+        text = self._me().to_json()
         with self._core.reader() as reader:
-            waiting = reader.rows(
-                "SELECT home FROM markers WHERE kind = ? AND target = ? AND ended IS NULL", (kind, text)
-            )
-        if not waiting:
-            return None
+            rows = reader.rows("SELECT kind FROM markers WHERE target = ? AND ended IS NULL", (text,))
+        return any(kind in kinds for (kind,) in rows)
 
-        def work(tx: Transaction) -> Marker | None:
-            for (home,) in waiting:
-                number = self._open(tx, kind, home, text)
-                if number is not None:
-                    _end(tx, number, MarkerEnd.CONSUMED, at)
-                    return _one(tx, number)
+    def take_in(self, tx: Transaction, kind: MarkerKind) -> Marker | None:
+        """`take` within a transaction of the caller."""
+        number = self._open(tx, kind, self._me().to_json())
+        if number is None:
             return None
-
-        return self._core.write(work, durability="power")
-
-    def draining(self, home: str) -> Marker | None:
-        """The drain that counts for a home now."""
-        here = epoch_of(self._me())
-        with self._core.reader() as reader:
-            row = reader.row(
-                f"SELECT {_COLUMNS} FROM markers WHERE kind = 'drain' AND home = ? AND ended IS NULL", (home,)
-            )
-        if row is None:
-            return None
-        found = _marker(row)
-        return None if _is_stale(found, here) else found
+        _end(tx, number, MarkerEnd.CONSUMED, self._core.clock.now())
+        return _one(tx, number)
 
     def withdraw(self, marker: Marker) -> bool:
         """Take it back; False when it ended before."""
         at = self._core.clock.now()
         return self._core.write(lambda tx: _end(tx, marker.id, MarkerEnd.WITHDRAWN, at))
 
-    def end_drain(self, home: str) -> bool:
-        """The home takes work again; False when it was not draining."""
-        at = self._core.clock.now()
-        return self._core.write(
-            lambda tx: tx.execute(
-                "UPDATE markers SET ended = ?, ended_at = ? WHERE kind = 'drain' AND home = ? AND ended IS NULL",
-                (MarkerEnd.WITHDRAWN, at, home),
-            ) > 0
-        )
-
     def list_open(self) -> list[Marker]:
-        """Every marker that is not known to have ended, oldest first."""
+        """Every marker that counts now, oldest first."""
+        clock = self._core.clock
         with self._core.reader() as reader:
             rows = reader.rows(f"SELECT {_COLUMNS} FROM markers WHERE ended IS NULL ORDER BY id")
-        return [_marker(row) for row in rows]
+        return [_marker(row) for row in rows if _end_of(row, clock) is None]
 
     def _me(self) -> OwnerIdentity:
         return (self._presence or presence_of(self._core.path.parent, clock=self._core.clock)).identity
 
-    def _open(self, tx: Transaction, kind: MarkerKind, home: str, target: str | None) -> int | None:
+    def _open(self, tx: Transaction, kind: MarkerKind, target: str) -> int | None:
         """The one that counts; what does not count any more is ended on the way."""
-        here, clock = epoch_of(self._me()), self._core.clock
-        at, now, domain = clock.now(), clock.boottime(), clock.domain()
-        row = tx.row(
-            f"SELECT {_COLUMNS} FROM markers WHERE kind = ? AND home = ? AND coalesce(target, '') = ?"
-            " AND ended IS NULL", (kind, home, target or ""),
-        )
+        row = tx.row(f"SELECT {_COLUMNS} FROM markers WHERE kind = ? AND target = ? AND ended IS NULL", (kind, target))
         if row is None:
             return None
-        marker = _marker(row)
-        if _is_stale(marker, here):
-            _end(tx, marker.id, MarkerEnd.STALE, at)
+        number, over = int(row[0]), _end_of(row, self._core.clock)
+        if over is not None:
+            _end(tx, number, over, self._core.clock.now())
             return None
-        if _is_expired(row, now, domain.boot_id, domain.time_namespace):
-            _end(tx, marker.id, MarkerEnd.EXPIRED, at)
-            return None
-        return marker.id
+        return number
+
+
+def follow(markers: Markers, member: Membership) -> Marker | None:
+    """Take the drain or resume that is for this run, and be in the state that it says."""
+    found: list[Marker] = []
+
+    def take(tx: Transaction) -> bool:
+        marker = markers.take_in(tx, kind)
+        if marker is not None:
+            found.append(marker)
+        return marker is not None
+
+    state = member.answer.state
+    if state not in _FOLLOWS:
+        return None
+    kind, after = _FOLLOWS[state]
+    if not markers.waits(kind) or not member.move(after, first=take):
+        return None
+    return found[-1]  # the transaction may have been begun more than once
 
 
 def is_marked(reader: Reader, target: OwnerIdentity, clock: Clock) -> bool:
     """Whether somebody is replacing that process now."""
-    domain = clock.domain()
     rows = reader.rows(
         f"SELECT {_COLUMNS} FROM markers WHERE kind = 'takeover' AND target = ? AND ended IS NULL", (target.to_json(),)
     )
-    return any(not _is_expired(row, clock.boottime(), domain.boot_id, domain.time_namespace) for row in rows)
+    return any(_end_of(row, clock) is None for row in rows)
 
 
-def _is_stale(marker: Marker, here: str) -> bool:
+def _end_of(row: Sequence[Any], clock: Clock) -> MarkerEnd | None:
+    """Why it does not count any more; None while it does."""
+    target, epoch, boot_id, time_namespace, written = row[3], row[7], row[8], row[9], row[10]
+    domain = clock.domain()
+    boot, plus, first = str(epoch).partition("+")
     # Without an epoch on either side, or with one that is none, nobody can tell that it is old.
-    return "+" in marker.epoch and bool(here) and marker.epoch != here
+    if plus and domain.boot_id and (boot != domain.boot_id or not _is_of(target, first)):
+        return MarkerEnd.STALE
+    if (boot_id, time_namespace) != (domain.boot_id, domain.time_namespace):
+        return MarkerEnd.EXPIRED  # measured on another clock: 60 s that nobody can count are over
+    return None if 0 <= clock.boottime() - written < TTL_SECONDS else MarkerEnd.EXPIRED
 
 
-def _is_expired(row: Sequence[Any], now: float, boot_id: str, time_namespace: str) -> bool:
-    expires = row[10]
-    if expires is None:
-        return False
-    if (row[8], row[9]) != (boot_id, time_namespace):
-        return True  # measured on another clock: 60 s that nobody can count are over
-    return bool(now >= expires)
+def _is_of(target: str, first: str) -> bool:
+    """Whether the target's container is the one of that first process; an identity that nobody can read is of any."""
+    identity = identity_of(target)
+    return identity is None or not identity.pid_namespace or identity.pid_namespace == first
 
 
 def _one(tx: Transaction, number: int) -> Marker:
@@ -207,9 +202,9 @@ def _end(tx: Transaction, number: int, how: MarkerEnd, at: float) -> bool:
 
 
 def _marker(row: Sequence[Any]) -> Marker:
-    number, kind, home, target, writer, reason, quiet, epoch, _boot, _namespace, _expires, written_at, _at, ended = row
+    number, kind, home, target, writer, reason, quiet, epoch, _boot, _namespace, _written, written_at, _at, ended = row
     return Marker(
-        id=number, kind=MarkerKind(kind), home=home, target=None if target is None else identity_of(target),
+        id=number, kind=MarkerKind(kind), home=home, target=identity_of(target),
         writer=identity_of(writer), reason=reason, quiet=bool(quiet), epoch=epoch, written_at=written_at,
         ended=None if ended is None else MarkerEnd(ended),
     )

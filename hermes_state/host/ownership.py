@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from hermes_state.owners import OwnerIdentity, Presence
 
 
+_STEADY_SECONDS = 1.0  # less than the patience of whoever asks
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What a process says of itself when it starts."""
@@ -77,7 +80,7 @@ class Voice:
             return self._answer
         if question is Question.RESCAN and self._rescan is not None and member.answer.multiplex:
             member.settle(self._rescan(), multiplex=True)
-        return member.answer
+        return member.steady_answer()
 
 
 def _first_answer(run: Run, identity: OwnerIdentity) -> Answer:
@@ -119,6 +122,18 @@ class Membership:
         """What this process says when it is asked."""
         return self._answer
 
+    def steady_answer(self) -> Answer:
+        """The same after a write that is being made, so that nobody sees a row and then an answer from before it.
+
+        For at most a second: while the file is locked by others, what was true before is true.
+        """
+        held = self._turn.acquire(timeout=_STEADY_SECONDS)
+        try:
+            return self._answer
+        finally:
+            if held:
+                self._turn.release()
+
     def settle(self, served: Iterable[str], *, multiplex: bool) -> None:
         """Say whom this run serves, once that is known and each time that it changes. Raises `HostLost`."""
         homes = frozenset(served)
@@ -129,9 +144,14 @@ class Membership:
                 "UPDATE gateways SET multiplex = ?, served_known = 1, updated_at = ?, beats = beats + 1 WHERE no = ?",
                 (int(multiplex), self._core.clock.now(), self.gateway_no),
             )
-            tx.execute("DELETE FROM served WHERE gateway_no = ?", (self.gateway_no,))
+            # What was said of a store stays for as long as its home is served.
+            tx.execute(
+                "DELETE FROM served WHERE gateway_no = ? AND home NOT IN (SELECT value FROM json_each(?))",
+                (self.gateway_no, json.dumps(sorted(homes))),
+            )
             tx.executemany(
-                "INSERT INTO served (gateway_no, home) VALUES (?, ?)", [(self.gateway_no, home) for home in homes]
+                "INSERT OR IGNORE INTO served (gateway_no, home) VALUES (?, ?)",
+                [(self.gateway_no, home) for home in sorted(homes)],
             )
             bump(tx)
 
@@ -139,18 +159,26 @@ class Membership:
             self._core.write(work)
             self._answer = replace(self._answer, multiplex=multiplex, served=homes)
 
-    def move(self, state: RunState, *, reason: str | None = None) -> None:
-        """Say how far this run is. Raises `InvalidInput` for what cannot follow, `HostLost` when the run is over."""
+    def move(
+        self, state: RunState, *, reason: str | None = None, first: Callable[[Transaction], bool] | None = None
+    ) -> bool:
+        """Say how far this run is. Raises `InvalidInput` for what cannot follow, `HostLost` when the run is over.
+
+        `first` is done in the same transaction; when it gives False nothing is written, and this gives False.
+        """
         at = self._core.clock.now()
 
-        def work(tx: Transaction) -> None:
+        def work(tx: Transaction) -> bool:
             self.refuse_ended(tx)
+            if first is not None and not first(tx):
+                return False
             tx.execute(
                 "UPDATE gateways SET state = ?, exit_reason = coalesce(?, exit_reason), updated_at = ?, ended_at = ?,"
                 " beats = beats + 1 WHERE no = ?",
                 (state, reason, at, at if state in TERMINAL else None, self.gateway_no),
             )
             bump(tx)
+            return True
 
         with self._turn:
             now = self._answer.state
@@ -159,18 +187,28 @@ class Membership:
                     f"A run that is {now} cannot be {state} next (gateway {self.gateway_no} in {self._core.path}).",
                     hint="The states are those of hermes_state.host.states.", path=self._core.path, state=str(state),
                 )
-            self._core.write(work)
-            self._answer = replace(self._answer, state=state)
+            moved = self._core.write(work)
+            if moved:
+                self._answer = replace(self._answer, state=state)
+            return moved
 
-    def beat(self, *, active_agents: int | None = None) -> None:
-        """One sign of life. Raises `HostLost`."""
+    def beat(self, *, active_agents: int | None = None, active_work: int | None = None) -> None:
+        """One sign of life. `active_work` counts all that a stop would interrupt. Raises `HostLost`."""
         clock = self._core.clock
         domain = clock.domain()
         self._write(
             "UPDATE gateways SET beats = beats + 1, beat_boottime = ?, boot_id = ?, time_namespace = ?, updated_at = ?,"
-            " active_agents = coalesce(?, active_agents) WHERE no = ?",
+            " active_agents = coalesce(?, active_agents), active_work = coalesce(?, active_work) WHERE no = ?",
             clock.boottime(), domain.boot_id, domain.time_namespace, clock.now(),
             None if active_agents is None else max(active_agents, 0),
+            None if active_work is None else max(active_work, 0),
+        )
+
+    def request_restart(self) -> None:
+        """Say that this run ends to be started again, and not for good. Raises `HostLost`."""
+        self._write(
+            "UPDATE gateways SET restart_requested = 1, updated_at = ?, beats = beats + 1 WHERE no = ?",
+            self._core.clock.now(),
         )
 
     def refuse_ended(self, tx: Transaction) -> None:

@@ -21,7 +21,7 @@ from hermes_state.host.decision import next_ask
 from hermes_state.host.exits import Supervisor
 from hermes_state.host.facts import Answer, Ask, Facts, Other, Party, Seen
 from hermes_state.host.living import holds_its_presence, judge
-from hermes_state.host.records import HostRecord, read_host, read_running
+from hermes_state.host.records import Gateway, HostRecord, read_host, read_running
 from hermes_state.host.states import Kind
 from hermes_state.owners.presence import is_here
 
@@ -53,6 +53,7 @@ class Request:
     replace: bool = False
     force: bool = False
     standalone: bool = False  # this home is configured to have a gateway of its own
+    kind: Kind = Kind.GATEWAY  # what is started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,7 @@ class Probe:
         """What is seen before anybody is asked; nothing at all when it is forced."""
         blank = Facts(
             home=request.home, supervisor=request.supervisor, seen=Seen.UNKNOWN, replace=request.replace,
-            force=request.force, standalone=request.standalone,
+            force=request.force, standalone=request.standalone, kind=request.kind,
         )
         if request.force:
             return blank
@@ -124,6 +125,31 @@ class Probe:
         return replace(
             blank, seen=view.seen, because=view.because, owner=view.owner, taken_over=self._is_taken_over(view.owner)
         )
+
+    def ask_all(self) -> list[tuple[Gateway, Answer | None]]:
+        """Every gateway that may live but this process's, each asked once who it is; oldest first.
+
+        What is of another boot and silent is not here: its socket did not outlive that.
+        """
+        return self._ask_but(None)
+
+    def _ask_but(self, owner: Party | None) -> list[tuple[Gateway, Answer | None]]:
+        if self._core is None:
+            return []
+        with self._core.reader() as reader:
+            running = read_running(reader)
+        found = []
+        for one in running:
+            identity = one.identity
+            if identity is None or self._is_us(identity) or (owner is not None and one.no == owner.gateway_no):
+                continue
+            judged = judge(one, self._folder, self._clock)
+            if not judged.may_live or one.kind is not Kind.GATEWAY:
+                continue
+            said = self._dial(one.party(), Question.IDENTIFY, self.waits.identify)
+            if said is not None or judged.same_boot:
+                found.append((one, said))
+        return found
 
     # --- asking ----------------------------------------------------------------------------------------------
 
@@ -169,23 +195,10 @@ class Probe:
             self._clock.sleep(self.waits.poll)
 
     def _others_now(self, owner: Party | None, home: str) -> tuple[Other, ...]:
-        if self._core is None:
-            return ()
-        with self._core.reader() as reader:
-            running = read_running(reader)
         found = []
-        for one in running:
-            identity = one.identity
-            if identity is None or self._is_us(identity) or (owner is not None and one.no == owner.gateway_no):
-                continue
-            judged = judge(one, self._folder, self._clock)
-            if not judged.may_live or one.kind is not Kind.GATEWAY:
-                continue
-            said = self._dial(one.party(), Question.IDENTIFY, self.waits.identify)
-            # A socket does not outlive a boot: what is of another one and silent is not here.
-            if said is not None or judged.same_boot:
-                alone = one.multiplex is False and one.served is not None and home not in one.served
-                found.append(Other(party=one.party(), answer=said, keeps_to_itself=alone))
+        for one, said in self._ask_but(owner):
+            alone = one.multiplex is False and one.served is not None and home not in one.served
+            found.append(Other(party=one.party(), answer=said, keeps_to_itself=alone))
         return tuple(found)
 
     def _dial(self, party: Party, question: Question, seconds: float) -> Answer | None:

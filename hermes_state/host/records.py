@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "no, owner, uid, home, kind, supervisor, label, command, code_root, code_sha, code_version, answers, state,"
-    " exit_reason, multiplex, served_known, active_agents, started_at, updated_at, beats, boot_id, time_namespace,"
-    " beat_boottime, ended_at"
+    " exit_reason, multiplex, served_known, active_agents, active_work, restart_requested, started_at, updated_at,"
+    " beats, boot_id, time_namespace, beat_boottime, ended_at"
 )
 
 
@@ -50,6 +50,8 @@ class Gateway:
     multiplex: bool | None  # None: not settled
     served: frozenset[str] | None  # homes; None: not settled. A hint: only a live answer counts
     active_agents: int
+    active_work: int  # all that a stop would interrupt, agents included
+    restart_requested: bool  # it ends to be started again
     started_at: float  # epoch seconds UTC
     updated_at: float  # epoch seconds UTC
     beats: int  # signs of life so far
@@ -93,16 +95,17 @@ def gateway(row: Sequence[Any], served: frozenset[str]) -> Gateway:
     """A row of `COLUMNS` with its homes."""
     (
         no, owner, uid, home, kind, supervisor, label, command, code_root, code_sha, code_version, answers, state,
-        exit_reason, multiplex, served_known, active_agents, started_at, updated_at, beats, boot_id, time_namespace,
-        beat_boottime, ended_at,
+        exit_reason, multiplex, served_known, active_agents, active_work, restart_requested, started_at, updated_at,
+        beats, boot_id, time_namespace, beat_boottime, ended_at,
     ) = row
     return Gateway(
         no=no, owner=owner, uid=uid, home=home, kind=Kind(kind), supervisor=Supervisor(supervisor), label=label,
         command=command, code_root=code_root, code_sha=code_sha, code_version=code_version, answers=answers,
         state=RunState(state), exit_reason=exit_reason, multiplex=None if multiplex is None else bool(multiplex),
-        served=served if served_known else None, active_agents=active_agents, started_at=started_at,
-        updated_at=updated_at, beats=beats, domain=ClockDomain(boot_id=boot_id, time_namespace=time_namespace),
-        beat_boottime=beat_boottime, ended_at=ended_at,
+        served=served if served_known else None, active_agents=active_agents, active_work=active_work,
+        restart_requested=bool(restart_requested), started_at=started_at, updated_at=updated_at, beats=beats,
+        domain=ClockDomain(boot_id=boot_id, time_namespace=time_namespace), beat_boottime=beat_boottime,
+        ended_at=ended_at,
     )
 
 

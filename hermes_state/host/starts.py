@@ -30,7 +30,7 @@ LOOP_STARTS, LOOP_SECONDS = 3, 60.0
 STORM_STARTS, STORM_SECONDS = 5, 120.0
 STORM_FIRST_SECONDS, STORM_DOUBLINGS, STORM_MOST_SECONDS = 5.0, 6, 300.0
 STUCK_RESTARTS = 3
-LABELS_SECONDS = 600.0
+LABELS_SECONDS = 600.0  # the longest window
 KEEP_SECONDS = 30 * 86_400.0
 _RAN = (Outcome.START, Outcome.REPLACE_HOST)
 
@@ -104,7 +104,7 @@ def note(core: Core, verdict: Verdict, run: Run, owner: OwnerIdentity) -> int:
                 ),
             )
             return int(last[0])
-        _forget(tx, at)
+        _forget(tx, at, boottime, domain)
         tx.execute(
             "INSERT INTO starts (home, supervisor, label, owner, verdict, reason, evidence, at, last_at, boot_id,"
             " time_namespace, boottime) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -189,11 +189,20 @@ def _read(reader: Reader, home: str) -> list[Started]:
     ]
 
 
-def _forget(tx: Transaction, at: float) -> None:
-    """Remove what retention allows: starts, runs and markers that ended more than 30 days ago. Counted in a row."""
+def _forget(tx: Transaction, at: float, boottime: float, domain: ClockDomain) -> None:
+    """Remove what retention allows: starts, runs and markers that ended more than 30 days ago. Counted in a row.
+
+    By the wall clock, which may be set; so no start goes that a window of this boot may still count.
+    """
     horizon = at - KEEP_SECONDS
-    for table, column in (("starts", "last_at"), ("gateways", "ended_at"), ("markers", "ended_at")):
-        removed = tx.execute(f"DELETE FROM {table} WHERE {column} < ?", (horizon,))
+    counts = (
+        " AND NOT (boot_id = ? AND time_namespace = ? AND boottime > ?)",
+        (domain.boot_id, domain.time_namespace, boottime - LABELS_SECONDS),
+    )
+    for table, column, (also, values) in (
+        ("starts", "last_at", counts), ("gateways", "ended_at", ("", ())), ("markers", "ended_at", ("", ())),
+    ):
+        removed = tx.execute(f"DELETE FROM {table} WHERE {column} < ?{also}", (horizon, *values))
         if removed:
             tx.execute(
                 "INSERT INTO forgotten (table_name, rows, newest_at, last_at) VALUES (?, ?, ?, ?)"

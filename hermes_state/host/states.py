@@ -55,12 +55,22 @@ class PlatformState(StrEnum):
     UNSERVED = "unserved"  # this run never connects it; `needs_attention` says why
 
 
+class SessionStore(StrEnum):
+    """What a run says of the store of a home that it serves."""
+
+    UNKNOWN = "unknown"  # it has not said
+    OK = "ok"
+    RETRYING = "retrying"  # it did not open, and is tried again
+    UNAVAILABLE = "unavailable"  # it does not open, and is not tried again by itself
+
+
 class MarkerKind(StrEnum):
     """What one process tells another."""
 
     TAKEOVER = "takeover"  # the target ends because another one takes its place
     PLANNED_STOP = "planned_stop"  # the target ends because a person wants it
-    DRAIN = "drain"  # whoever runs the home finishes what it has and takes nothing new
+    DRAIN = "drain"  # the target finishes what it has and takes nothing new
+    RESUME = "resume"  # the target takes new work again
 
 
 class MarkerEnd(StrEnum):

@@ -15,12 +15,14 @@ from hermes_state.changes.records import record
 from hermes_state.errors import InvalidInput, ThreadBound
 from hermes_state.instances import registry
 from hermes_state.instances.records import Binding
+from hermes_state.instances.sanitising import has_surrogate
 from hermes_state.instances.states import Event
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
 
 _COLUMNS = "thread_id, instance_id, session_id, created_at"
+# As long as the target of an obligation may be.
 _LONGEST = 512
 
 
@@ -37,8 +39,13 @@ def bind(tx: Transaction, thread_id: str, instance_id: str, session_id: str, *, 
     `InstanceRemoved`.
     """
     for name, value in (("thread_id", thread_id), ("session_id", session_id)):
-        if not isinstance(value, str) or not 0 < len(value) <= _LONGEST or "\0" in value:
-            raise InvalidInput(f"{name} is a text of 1 to {_LONGEST} characters, not {value!r:.80}.", argument=name)
+        if (
+            not isinstance(value, str) or not 0 < len(value) <= _LONGEST or "\0" in value or has_surrogate(value)
+        ):
+            raise InvalidInput(
+                f"{name} is a text of 1 to {_LONGEST} characters without NUL that UTF-8 can say, not {value!r:.80}.",
+                argument=name,
+            )
     registry.allowed(tx, instance_id, Event.BIND)
     before = find(tx, thread_id)
     if before is not None:
@@ -58,7 +65,10 @@ def bind(tx: Transaction, thread_id: str, instance_id: str, session_id: str, *, 
 
 
 def unbind(tx: Transaction, thread_id: str, *, at: float) -> bool:
-    """Delete the binding of a thread; its instance's tombstone has one reference less. False when there was none."""
+    """Delete the binding of a thread; its instance's tombstone has one reference less. False when there was none.
+
+    What runs in the thread goes with it: ask whoever keeps turns first, as `store.instances.unbind` does.
+    """
     gone = bool(tx.execute("DELETE FROM thread_bindings WHERE thread_id = ?", (thread_id,)))
     if gone:
         record(tx, "thread_bindings", thread_id, "delete", at)

@@ -62,12 +62,14 @@ class Connections(Generic[Plan]):
         self, core: Core, *, versions: VersionRange, authenticate: Authenticate, plan: PlanRecovery[Plan],
         apply: Callable[[Transaction, Plan], object], changes_nothing: Callable[[Plan], bool],
         owner: OwnerIdentity | None = None, started: Callable[[Transaction, int], object] | None = None,
+        before: Callable[[Reader], object] | None = None,
     ) -> None:
         """Start a server: raises the epoch, at `power`. Servers that were started before accept nothing from then on.
 
         `plan` says what a new connection has to recover. `apply` stores it, idempotently; `changes_nothing`
         says of a plan that there is nothing to store, so that such a connect commits nothing. `owner` is the process
-        that serves; `started(tx, epoch)` takes part in the transaction. Raises what a write raises.
+        that serves; `before(reader)`, which may refuse it, and `started(tx, epoch)` take part in the transaction.
+        Raises what a write raises.
         """
         self._core = core
         self._versions = versions
@@ -82,6 +84,8 @@ class Connections(Generic[Plan]):
         self._turns: dict[str, tuple[threading.Lock, int]] = {}
 
         def start(tx: Transaction) -> int:
+            if before is not None:
+                before(tx)
             epoch = raise_epoch(tx, owner=owner, clock=core.clock)
             if started is not None:
                 started(tx, epoch)
@@ -150,6 +154,8 @@ class Connections(Generic[Plan]):
 
         def work(tx: Transaction) -> Plan:
             self.refuse_replaced(tx)
+            # Again: what is stored here would be owed to an instance that was revoked since.
+            self._authenticate(tx, hello.instance_id, hello.credential)
             if remember:
                 remembered.write(
                     tx, hello.instance_id, protocol_version=version, boot_id=hello.boot_id, at=self._core.clock.now()

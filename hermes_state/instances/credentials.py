@@ -78,6 +78,23 @@ def is_of(reader: Reader, instance_id: str, kept: bytes) -> bool:
     return row is not None and hmac.compare_digest(bytes(row[0]), kept)
 
 
+def still_in(reader: Reader, instance_id: str, kept: bytes) -> bool:
+    """Whether who was let in with the credential of this digest still is: one short read. Raises `InstanceRevoked`."""
+    row = reader.row(
+        "SELECT i.state, i.state_at, c.credential_digest FROM gateway_instances AS i LEFT JOIN gateway_credentials AS c"
+        " ON c.instance_id = i.instance_id WHERE i.instance_id = ?",
+        (instance_id,),
+    )
+    if row is None or row[0] in (State.REVOKED, State.REMOVED):
+        raise InstanceRevoked(
+            f"Instance {instance_id!r} of {reader.path} was {State.REMOVED if row is None else row[0]} while it was"
+            " connected.",
+            hint="Close its socket with 4003; it stays out until it is enrolled again.", path=reader.path,
+            instance_id=instance_id, since=None if row is None else row[1],
+        )
+    return row[2] is not None and hmac.compare_digest(bytes(row[2]), kept)
+
+
 def authenticate(reader: Reader, instance_id: str, credential: str) -> Instance:
     """The instance whose credential this is. Reads only.
 

@@ -93,6 +93,32 @@ def consume(tx: Transaction, token: str, *, at: float, actor: str) -> Issued:
     return Issued(instance=registry.get(tx, found.instance_id), credential=credential)
 
 
+def take_back(tx: Transaction, token: str, issued: Issued, *, at: float) -> bool:
+    """Make a token good again whose credential nobody got, and end that credential; the instance stays enrolled.
+
+    False, and nothing changed, when the credential is not the instance's any more: it was revoked or enrolled since.
+    """
+    name = issued.instance.instance_id
+    ours = credentials.digest(tx, "credential", issued.credential, of=name)
+    spent = credentials.digest(tx, "token", token)
+    row = tx.row(
+        "SELECT created_at, expires_at FROM enrollment_tokens WHERE token_digest = ? AND instance_id = ?"
+        " AND state = 'consumed'",
+        (spent, name),
+    )
+    pending = tx.row("SELECT 1 FROM enrollment_tokens WHERE instance_id = ? AND state = 'pending'", (name,))
+    if ours is None or row is None or pending is not None or not credentials.is_of(tx, name, ours):
+        return False
+    credentials.drop(tx, name)
+    tx.execute("DELETE FROM enrollment_tokens WHERE token_digest = ?", (spent,))  # a spent row never changes
+    tx.execute(
+        "INSERT INTO enrollment_tokens (token_digest, instance_id, created_at, expires_at) VALUES (?, ?, ?, ?)",
+        (spent, name, *row),
+    )
+    record(tx, registry.TABLE, name, "update", at)
+    return True
+
+
 def forget(tx: Transaction, instance_id: str, *, at: float) -> bool:
     """End the pending token of an instance that is revoked or removed; False when there was none."""
     tx.execute("DELETE FROM enrollment_tokens WHERE instance_id = ? AND state <> 'pending'", (instance_id,))

@@ -42,10 +42,14 @@ Ended = Callable[["Transaction", str, float], object]
 class Instances:
     """The gateway instances of one store. Safe for threads."""
 
-    def __init__(self, core: Core, *, ended: Ended | None = None) -> None:
-        """`ended(tx, instance_id, at)` takes part in the transaction that revokes or removes an instance."""
+    def __init__(self, core: Core, *, ended: Ended | None = None, unbinding: Ended | None = None) -> None:
+        """`ended(tx, instance_id, at)` takes part in the transaction that revokes or removes an instance.
+
+        `unbinding(tx, thread_id, at)` takes part in one that deletes a binding, before that; what it raises refuses it.
+        """
         self._core = core
         self._ended = ended
+        self._unbinding = unbinding
 
     # --- who there is ----------------------------------------------------------------------------------------
 
@@ -147,6 +151,13 @@ class Instances:
         who = nicknames.words("actor", actor)
         return self._write(lambda tx, at: enrollment.consume(tx, token, at=at, actor=who))
 
+    def take_back(self, token: str, issued: Issued) -> bool:
+        """Undo `redeem` whose result nobody got: the credential is none, and the token is good again.
+
+        False, and nothing changed, when that credential is not the instance's any more.
+        """
+        return self._write(lambda tx, at: enrollment.take_back(tx, token, issued, at=at))
+
     def authenticate(self, instance_id: str, credential: str) -> Instance:
         """The instance whose credential this is; writes nothing. Raises `InvalidAuthentication`, `InstanceRevoked`."""
         with self._core.reader() as reader:
@@ -238,8 +249,18 @@ class Instances:
         return self._write(lambda tx, at: bindings.bind(tx, thread_id, instance_id, session_id, at=at))
 
     def unbind(self, thread_id: str) -> bool:
-        """Delete the binding of a thread; False when there was none."""
-        return self._write(lambda tx, at: bindings.unbind(tx, thread_id, at=at))
+        """Delete the binding of a thread; False when there was none.
+
+        What its gateway is owed for it is taken back, but for stops. Raises `TurnActive` while a turn runs in it: stop
+        it first.
+        """
+
+        def work(tx: Transaction, at: float) -> bool:
+            if self._unbinding is not None:
+                self._unbinding(tx, thread_id, at)
+            return bindings.unbind(tx, thread_id, at=at)
+
+        return self._write(work)
 
     def binding(self, thread_id: str) -> Binding | None:
         """The binding of a thread."""

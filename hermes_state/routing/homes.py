@@ -105,7 +105,8 @@ def valid_profile(name: str, value: object) -> str:
     if given == DEFAULT_NAMESPACE or any(word in given for word in ("/", "\\", ":")) or given.startswith("."):
         raise InvalidInput(
             f"{name} is {given!r}, which cannot be a profile here: its session keys would be those of another one.",
-            hint='Profiles are one word; the default one is "default", and no other may be called "main".',
+            hint='Profiles are one word; the default one is "default", and no other may be called "main": rename it '
+            "with `hermes profile rename`.",
             argument=name, profile=given,
         )
     return given

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from hermes_state.engine import Reader
 
 # What a deletion has left (see conversation/session_rows.py) is nobody's session.
-_THERE = (
+THERE = (
     "id = ? AND NOT (hidden = 1 AND active_at = 0"
     " AND coalesce(end_reason, '') IN ('being_deleted', 'kept_for_branches'))"
 )
 _UP = f"""
 WITH RECURSIVE up (no, step) AS (
-    SELECT no, 0 FROM sessions WHERE {_THERE}
+    SELECT no, 0 FROM sessions WHERE {THERE}
     UNION SELECT s.parent_no, step + 1 FROM up JOIN sessions s ON s.no = up.no
         WHERE s.relation = 'continuation' AND s.parent_no IS NOT NULL AND step < 10000
 )
@@ -32,7 +32,7 @@ SELECT s.id FROM up JOIN sessions s ON s.no = up.no ORDER BY up.step
 
 def refuse_unusable(reader: Reader, session_id: str) -> None:
     """Raises `SessionNotFound`, `SessionDeleted`, or `SessionReplaced` for a session that no chat can go on in."""
-    row = reader.row(f"SELECT state FROM sessions WHERE {_THERE}", (session_id,))
+    row = reader.row(f"SELECT state FROM sessions WHERE {THERE}", (session_id,))
     if row is None:
         raise missing(reader, session_id)
     if row[0] == "replaced":

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_state.turns import interactions, operations, settling, stops
-from hermes_state.turns.records import ACTIVE, need_thread, transport_of
-from hermes_state.turns.states import InteractionEvent, StopEvent, ThreadEvent, ThreadStatus, TurnEvent
-from hermes_state.turns.threads import move
+from hermes_state.errors import TurnActive
+from hermes_state.turns import interactions, operations, owing, settling, stops
+from hermes_state.turns.records import ACTIVE, active_turn, need_thread, transport_of
+from hermes_state.turns.states import InteractionEvent, StopEvent, ThreadEvent, ThreadStatus, TurnEvent, TurnState
+from hermes_state.turns.threads import is_out, move
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -59,7 +60,7 @@ def end_of_instance(tx: Transaction, instance_id: str, why: str, *, for_good: bo
         "SELECT dedupe_id FROM outbox WHERE transport = ? AND state = 'pending' AND (? OR kind <> ?)",
         (transport, int(for_good), stops.KIND),
     ):
-        interactions.suppress(tx, dedupe_id, why, at=at)
+        owing.suppress(tx, dedupe_id, why, at=at)
     for (thread_id,) in tx.rows(
         "SELECT s.thread_id FROM thread_states s JOIN thread_bindings b ON b.thread_id = s.thread_id"
         " WHERE b.instance_id = ?",
@@ -71,3 +72,32 @@ def end_of_instance(tx: Transaction, instance_id: str, why: str, *, for_good: bo
         if for_good and thread.status is not ThreadStatus.STOPPED:
             move(tx, thread, ThreadEvent.EXIT, at=at)
     operations.give_up_instance(tx, instance_id, why, at=at)
+
+
+def refuse_unbinding(reader: Reader, thread_id: str) -> None:
+    """Raise `TurnActive` for a thread whose turn would go with its binding, and run on unseen."""
+    turn = active_turn(reader, thread_id)
+    if turn is not None and turn.state is not TurnState.STOPPING:
+        raise TurnActive(
+            f"Thread {thread_id!r} in {reader.path} has turn {turn.turn_id!r}; it is {turn.state}.",
+            hint="Stop it first: the stop stays owed to its gateway when the thread is unbound.", path=reader.path,
+            thread_id=thread_id, turn_id=turn.turn_id, state=str(turn.state),
+        )
+
+
+def end_of_binding(tx: Transaction, thread_id: str, *, at: float) -> None:
+    """Before the binding of a thread goes: take back what its gateway is owed for it, but for stops.
+
+    Those go out all the same, unless nobody can be told: of a removed instance they are settled. Raises `TurnActive`.
+    """
+    refuse_unbinding(tx, thread_id)
+    row = tx.row("SELECT instance_id FROM thread_bindings WHERE thread_id = ?", (thread_id,))
+    if row is None:
+        return
+    owing.take_back(tx, row[0], thread_id, "its thread was unbound", at=at)
+    if is_out(tx, row[0]) == "removed":
+        for (stop_id,) in tx.rows(
+            "SELECT stop_id FROM stops WHERE thread_id = ? AND instance_id = ? AND state = 'pending'",
+            (thread_id, row[0]),
+        ):
+            stops.settle(tx, stop_id, StopEvent.REMOVED, at=at, outcome="its instance was removed")

@@ -17,19 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_state.changes.records import record
 from hermes_state.errors import InvalidInput, RequestNotFound
-from hermes_state.outbox import Policy, State, append
-from hermes_state.outbox.records import read_by_dedupe_id
-from hermes_state.outbox.settling import end_pending
-from hermes_state.outbox.states import Event
-from hermes_state.turns.records import (
-    INTERACTION_COLUMNS,
-    Interaction,
-    Thread,
-    interaction_of,
-    lane_of,
-    told,
-    transport_of,
-)
+from hermes_state.turns import owing
+from hermes_state.turns.owing import suppress
+from hermes_state.turns.records import INTERACTION_COLUMNS, Interaction, Thread, Turn, interaction_of, told
 from hermes_state.turns.states import Decision, InteractionEvent, InteractionState, decision_of, to_event
 
 if TYPE_CHECKING:
@@ -39,9 +29,11 @@ if TYPE_CHECKING:
 Sanitise = Callable[[str, object], dict[str, Any]]
 # Before anything new of a thread, after its ensure: a plugin that lost its session knows no question of it.
 PRIORITY = 100
-KIND = "approval"
+KIND = owing.APPROVAL
 # Of a question and of its answers, as JSON.
 MOST_BYTES = 65_536
+# A row without what was asked and said: it ends also when that cannot be read.
+_BARE = INTERACTION_COLUMNS.replace(" args, detail, questions,", " '{}', NULL, NULL,").replace(" answers,", " NULL,")
 
 
 def ask(
@@ -104,19 +96,28 @@ def answer(
     return settled, True
 
 
+def any_due(reader: Reader, *, at: float) -> bool:
+    """Whether `expire` has anything to do."""
+    return reader.row("SELECT 1 FROM interactions WHERE state = 'open' AND expires_at <= ? LIMIT 1", (at,)) is not None
+
+
 def expire(tx: Transaction, *, at: float, limit: int = 500) -> list[int]:
     """End the questions whose time ran out, and deny them to their gateways; gives their ids."""
     due = [
         interaction_of(row)
         for row in tx.rows(
-            f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE state = 'open' AND expires_at <= ?"
+            f"SELECT {_BARE} FROM interactions WHERE state = 'open' AND expires_at <= ?"
             " ORDER BY expires_at LIMIT ?",
             (at, limit),
         )
     ]
     for one in due:
-        _end(tx, one, InteractionEvent.DEADLINE, "nobody answered in time", at=at)
-        _owe(tx, one, Decision.DENY if one.kind == "approval" else None, None, at=at)
+        why = "nobody answered in time"
+        try:
+            _owe(tx, one, Decision.DENY if one.kind == "approval" else None, None, at=at)
+        except owing.REFUSALS as error:  # the others end all the same; whoever looks at this one sees why
+            why += f", and its gateway cannot be told: {error.message}"
+        _end(tx, one, InteractionEvent.DEADLINE, why, at=at)
     return [one.id for one in due]
 
 
@@ -125,7 +126,7 @@ def end_of_turn(
 ) -> int:
     """Cancel the open questions of a turn (all of the thread for None), and take back decisions on their way."""
     rows = tx.rows(
-        f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE thread_id = ?1 AND (?2 IS NULL OR turn_id IS ?2)"
+        f"SELECT {_BARE} FROM interactions WHERE thread_id = ?1 AND (?2 IS NULL OR turn_id IS ?2)"
         " AND state = 'open'",
         (thread_id, turn_id),
     )
@@ -142,8 +143,8 @@ def end_of_turn(
 
 def cancel(tx: Transaction, number: int, event: InteractionEvent, why: str, *, at: float) -> bool:
     """End one question without an answer; False when it has ended before."""
-    one = find(tx, number)
-    return one is not None and _end(tx, one, event, why, at=at)
+    row = tx.row(f"SELECT {_BARE} FROM interactions WHERE id = ?", (number,))
+    return row is not None and _end(tx, interaction_of(row), event, why, at=at)
 
 
 def withdraw(tx: Transaction, thread: Thread, request_id: str, *, boot_id: str | None, at: float) -> Interaction | None:
@@ -166,6 +167,23 @@ def sent(tx: Transaction, number: int, *, at: float) -> None:
     )
 
 
+def unwanted(reader: Reader, number: int, active: Turn | None) -> str | None:
+    """Why a decision is not to be sent (again), None when it is. `active`: the turn that its thread has now."""
+    row = reader.row(
+        "SELECT i.turn_id, i.boot_id, l.boot_id FROM interactions i LEFT JOIN gateway_links l"
+        " ON l.instance_id = i.instance_id WHERE i.id = ?",
+        (number,),
+    )
+    if row is None:
+        return "its question was forgotten with its turn"
+    turn_id, boot_id, connected = row
+    if turn_id is not None and (active is None or active.turn_id != turn_id):
+        return "its turn ended meanwhile"
+    # Another process of the plugin counts its questions from the start: the answer would be to another one.
+    gone = boot_id is not None and connected is not None and boot_id != connected
+    return "the plugin process that asked is gone" if gone else None
+
+
 def forget_turns(tx: Transaction, thread_id: str, newest: int) -> int:
     """Part of forgetting the settled turns of a thread up to number `newest`: their questions go with them."""
     return tx.execute(
@@ -173,15 +191,6 @@ def forget_turns(tx: Transaction, thread_id: str, newest: int) -> int:
         " WHERE thread_id = ?1 AND settled_at IS NOT NULL AND no <= ?2)",
         (thread_id, newest),
     )
-
-
-def suppress(tx: Transaction, dedupe_id: str, why: str, *, at: float) -> bool:
-    """Take an obligation back that nobody is sending; False when there is none such."""
-    owed = read_by_dedupe_id(tx, dedupe_id)
-    if owed is None or owed.state is not State.PENDING:
-        return False
-    end_pending(tx, owed, Event.SUPPRESS, why, at=at)
-    return True
 
 
 def find(reader: Reader, number: int) -> Interaction | None:
@@ -233,9 +242,9 @@ def obligation_of(number: int) -> str:
 def _owe(
     tx: Transaction, one: Interaction, decision: Decision | None, answers: Mapping[str, Any] | None, *, at: float
 ) -> None:
-    append(
-        tx, dedupe_id=obligation_of(one.id), kind=KIND, transport=transport_of(one.instance_id), target=one.thread_id,
-        lane=lane_of(one.thread_id), priority=PRIORITY, policy=Policy.AT_LEAST_ONCE, at=at,
+    owing.owe(
+        tx, dedupe_id=obligation_of(one.id), kind=KIND, instance_id=one.instance_id, thread_id=one.thread_id,
+        priority=PRIORITY, at=at,
         payload={
             "interaction": one.id, "request_id": one.request_id, "thread_id": one.thread_id,
             "session_id": one.session_id, "turn_id": one.turn_id, "kind": one.kind,

@@ -134,8 +134,8 @@ def _time(given: object) -> float | None:
 def _exited(tx: Transaction, thread: Thread, turn: Turn | None, frame: Frame, *, at: float) -> Received:
     why = str(frame.fields.get("error") or "its session ended")
     for (stop_id,) in tx.rows(
-        "SELECT stop_id FROM stops WHERE thread_id = ? AND session_id = ? AND state = 'pending'",
-        (thread.thread_id, thread.session_id),
+        "SELECT stop_id FROM stops WHERE thread_id = ? AND instance_id = ? AND session_id = ? AND state = 'pending'",
+        (thread.thread_id, thread.instance_id, thread.session_id),
     ):
         stops.settle(tx, stop_id, StopEvent.EXITED, at=at, outcome="the session had ended")
     event, moved = frames.turn_event(frame), frames.thread_event(frame)

@@ -31,8 +31,14 @@ MOST_TOLD = 4096
 
 
 def told(text: object, most: int = MOST_TOLD) -> str:
-    """Text that somebody else sent, as a row may have it: at most that many code points, no lone surrogates."""
-    cut = str(text)[:most]
+    """Text that somebody else sent, as a row may have it: at most that many code points, no lone surrogates.
+
+    What is none is told as Python shows it, or, where it cannot (too deep, too many digits), by what it is.
+    """
+    try:
+        cut = str(text)[:most]
+    except (RecursionError, ValueError):
+        cut = f"({type(text).__name__})"
     return cut if cut.isascii() else cut.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -58,11 +64,6 @@ def transport_of(instance_id: str) -> str:
 def instance_of(transport: str) -> str:
     """Whose transport that is: the other way round."""
     return transport.removeprefix(_TRANSPORTS)
-
-
-def lane_of(thread_id: str) -> str:
-    """The outbox lane of what must reach a gateway in order for one thread."""
-    return f"thread/{thread_id}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,14 +13,14 @@ Not for: waiting. Awaiting the answers where the connection is accepted was reje
 
 from __future__ import annotations
 
-import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.changes.records import record
-from hermes_state.outbox import Policy, append
-from hermes_state.turns import interactions, settling, stops
+from hermes_state.json_values import read as read_json
+from hermes_state.turns import interactions, owing, settling, stops
 from hermes_state.turns.records import (
     THREAD_COLUMNS,
     THREADS,
@@ -29,21 +29,20 @@ from hermes_state.turns.records import (
     active_turn,
     find_thread,
     find_turn,
+    instance_of,
     is_id,
-    lane_of,
     need_thread,
     refuse_no_id,
     thread_of,
-    transport_of,
 )
 from hermes_state.turns.states import InteractionEvent, ThreadEvent, ThreadStatus, TurnEvent, TurnState
-from hermes_state.turns.threads import adopt, move, open_thread
+from hermes_state.turns.threads import adopt, move, open_thread, refuse_out
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
     from hermes_state.outbox import Obligation
 
-KIND = "ensure"
+KIND = owing.ENSURE
 # Below a stop, above everything else of its thread.
 PRIORITY = 500
 
@@ -58,11 +57,6 @@ class Ensure:
     history_rows: int  # settled turns of the session; it is resumed only if the gateway has as many
     number: int  # how many there were for this thread, with this one
     outstanding: bool  # whether it is owed already, and nothing is to be done
-
-    @property
-    def dedupe_id(self) -> str:
-        """Of its obligation, which the gateway knows a repeat by."""
-        return f"{KIND}/{self.thread_id}/{self.number}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +142,10 @@ def plan_recovery(reader: Reader, instance_id: str, *, boot_id: str | None, boot
 
 
 def apply_recovery(tx: Transaction, plan: RecoveryPlan, *, at: float) -> None:
-    """Carry a plan out. A second time, or when something else decided meanwhile, nothing changes."""
+    """Carry a plan out. A second time, or when something else decided meanwhile, nothing changes.
+
+    A thread that cannot be asked for keeps no other from it: its turn has failed, and it is in error, with the reason.
+    """
     for cancelled in plan.cancellations:
         if cancelled.decided:
             interactions.suppress(tx, interactions.obligation_of(cancelled.interaction_id), cancelled.why, at=at)
@@ -161,20 +158,31 @@ def apply_recovery(tx: Transaction, plan: RecoveryPlan, *, at: float) -> None:
         if thread is not None and turn is not None:
             settling.step(tx, thread, turn, settled.event, at=at, error=settled.why)
     for ensure in plan.ensures:
-        if not ensure.outstanding:
+        thread = find_thread(tx, ensure.thread_id)
+        if ensure.outstanding or thread is None:
+            continue
+        if thread.status in (ThreadStatus.STOP_PENDING, ThreadStatus.STOPPED):
+            continue  # since the plan was made: it would undo the stop
+        try:
             _owe(tx, plan.instance_id, ensure, at=at)
+        except owing.REFUSALS as error:
+            why = f"its gateway cannot be asked for it: {error.message}"
+            settling.end(tx, ensure.thread_id, TurnEvent.ABSENT, at=at, error=why)
+            move(tx, need_thread(tx, ensure.thread_id), ThreadEvent.CRASH, at=at, error=why)
 
 
 def ask(tx: Transaction, thread_id: str, *, session_id: str | None = None, at: float) -> Ensure:
     """Ask for a session of a thread, by default its own; what is owed already is found again.
 
-    Stops of other sessions of the thread that were asked for before are cancelled. Raises `ThreadNotFound`.
+    Stops of other sessions of the thread that were asked for before are cancelled. Raises `ThreadNotFound`,
+    `InstanceRevoked`.
     """
     if session_id is not None:
         refuse_no_id("session_id", session_id)
     thread = open_thread(tx, thread_id)
+    refuse_out(tx, thread)
     wanted = session_id or thread.session_id
-    stops.cancel_earlier(tx, thread_id, wanted, at=at)
+    stops.cancel_earlier(tx, thread, wanted, at=at)
     thread = need_thread(tx, thread_id)
     outstanding = wanted == thread.session_id and _outstanding(tx, thread, active_turn(tx, thread_id))
     if wanted != thread.session_id:
@@ -207,13 +215,11 @@ def answered(
     """Take a gateway's answer to an ensure; gives what became of the active turn.
 
     `result` has session_id (adopted), active_turn_id (None when no turn is), boot_id and history_rows. An answer for a
-    thread that is gone, has another session by now, or was stopped after the question changes nothing.
+    thread that is gone, has another gateway or session by now, or was stopped after the question changes nothing.
     """
     asked = owed.payload
-    thread = find_thread(tx, asked["thread_id"])
-    if thread is None or thread.session_id != asked["session_id"]:
-        return None
-    if stops.overtaken(tx, thread.thread_id, thread.session_id, owed.id):
+    thread = _asked_of(tx, owed)
+    if thread is None or stops.overtaken(tx, thread, owed.id):
         return None
     turn = active_turn(tx, thread.thread_id)
     became = None
@@ -241,8 +247,8 @@ def answered(
 def failed(tx: Transaction, owed: Obligation, why: str, *, at: float) -> TurnState | None:
     """The gateway will not have the session, or could not be asked: the turn that the ensure was for has failed."""
     asked = owed.payload
-    thread = find_thread(tx, asked["thread_id"])
-    if thread is None or thread.session_id != asked["session_id"]:
+    thread = _asked_of(tx, owed)
+    if thread is None:
         return None
     turn = active_turn(tx, thread.thread_id)
     if turn is not None and turn.turn_id == asked["turn_id"]:
@@ -254,14 +260,16 @@ def failed(tx: Transaction, owed: Obligation, why: str, *, at: float) -> TurnSta
 
 def _owe(tx: Transaction, instance_id: str, ensure: Ensure, *, at: float) -> None:
     counted = tx.execute(
-        "UPDATE thread_states SET ensures = ? WHERE thread_id = ? AND ensures = ?",
-        (ensure.number, ensure.thread_id, ensure.number - 1),
+        "UPDATE thread_states SET ensures = ?1 WHERE thread_id = ?2 AND ensures = ?3 AND EXISTS (SELECT 1 FROM"
+        " thread_bindings WHERE thread_id = ?2 AND instance_id = ?4 AND session_id = ?5)",
+        (ensure.number, ensure.thread_id, ensure.number - 1, instance_id, ensure.session_id),
     )
     if not counted:
-        return  # asked for since, or the thread is gone
-    append(
-        tx, dedupe_id=ensure.dedupe_id, kind=KIND, transport=transport_of(instance_id), target=ensure.thread_id,
-        lane=lane_of(ensure.thread_id), priority=PRIORITY, policy=Policy.AT_LEAST_ONCE, at=at,
+        return  # asked for since, or the thread is gone, or bound otherwise
+    owing.owe(
+        # An id of its own: the count begins anew with each binding of the thread.
+        tx, dedupe_id=f"{KIND}/{secrets.token_hex(16)}", kind=KIND, instance_id=instance_id,
+        thread_id=ensure.thread_id, priority=PRIORITY, at=at,
         payload={
             "thread_id": ensure.thread_id, "session_id": ensure.session_id, "turn_id": ensure.turn_id,
             "history_rows": ensure.history_rows,
@@ -272,15 +280,25 @@ def _owe(tx: Transaction, instance_id: str, ensure: Ensure, *, at: float) -> Non
 def _outstanding(reader: Reader, thread: Thread, turn: Turn | None) -> bool:
     """Whether what is owed already asks all that is to be asked.
 
-    An ensure from before the turn began says nothing about it: its answer would leave the turn as it is, for ever.
+    An ensure from before the turn began says nothing about it: its answer would leave the turn as it is, for ever. One
+    from before a stop says nothing either.
     """
-    row = reader.row(
-        "SELECT payload FROM outbox WHERE dedupe_id = ? AND settled_at IS NULL",
-        (f"{KIND}/{thread.thread_id}/{thread.ensures}",),
-    )
-    if row is None or turn is None or turn.state is TurnState.STOPPING:
-        return row is not None
-    return bool(json.loads(row[0])["turn_id"] == turn.turn_id)
+    found = owing.owed(reader, thread.instance_id, thread.thread_id, KIND)
+    if not found:
+        return False
+    number, _dedupe_id, _state, payload = found[0]
+    asked = read_json(payload)
+    if asked["session_id"] != thread.session_id or stops.overtaken(reader, thread, number):
+        return False
+    return bool(turn is None or turn.state is TurnState.STOPPING or asked["turn_id"] == turn.turn_id)
+
+
+def _asked_of(reader: Reader, owed: Obligation) -> Thread | None:
+    """The thread of an ensure; None when that is gone, or has another gateway or session by now."""
+    thread = find_thread(reader, owed.payload["thread_id"])
+    if thread is None or thread.session_id != owed.payload["session_id"]:
+        return None
+    return thread if thread.instance_id == instance_of(owed.transport) else None
 
 
 def _has_question(reader: Reader, thread_id: str) -> bool:

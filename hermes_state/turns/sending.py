@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from hermes_state.outbox import Accepted, Claim, Failed, NotAdmitted, Refused, State, Verdict
 from hermes_state.outbox import settling as outbox_settling
 from hermes_state.outbox.inputs import MOST_REASON
-from hermes_state.turns import interactions, recovery, stops
-from hermes_state.turns.interactions import suppress
-from hermes_state.turns.records import find_stop, find_thread, told
-from hermes_state.turns.states import StopEvent, StopState, ThreadStatus
+from hermes_state.turns import interactions, owing, recovery, stops
+from hermes_state.turns.records import active_turn, find_stop, find_thread, instance_of, told
+from hermes_state.turns.states import StopEvent, ThreadStatus
+from hermes_state.turns.threads import is_out
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
     from hermes_state.outbox import Obligation
 
-KINDS = (stops.KIND, recovery.KIND, interactions.KIND)
+KINDS = owing.KINDS
 _ANSWER = ("session_id", "active_turn_id", "boot_id", "history_rows")
 # Of a text of a gateway that is kept; it is for people. The outbox keeps as much of a reason.
 MOST_CHARACTERS = MOST_REASON
@@ -71,8 +71,8 @@ def settle(tx: Transaction, claimed: Claim, verdict: Verdict, *, at: float) -> d
     for one in claimed:
         if one.payload is None:
             continue
-        if states[one.id] is State.PENDING and _unwanted(tx, one):
-            suppress(tx, one.dedupe_id, "what it was for ended meanwhile", at=at)
+        if states[one.id] is State.PENDING and (why := unwanted(tx, one)) is not None:
+            owing.suppress(tx, one.dedupe_id, why, at=at)
         elif one.kind == stops.KIND:
             _stop(tx, one, states[one.id], verdict, at=at)
         elif one.kind == recovery.KIND:
@@ -94,13 +94,29 @@ def _answer(one: Obligation, said: object) -> Verdict:
     return Accepted()
 
 
-def _unwanted(tx: Transaction, one: Obligation) -> bool:
-    """Whether what is to be sent again has ended while it was on its way, such as with its instance."""
+def unwanted(reader: Reader, one: Obligation) -> str | None:
+    """Why something is not to be sent (again): what it was for ended while it was owed, or on its way. None: it is.
+
+    What ends a session, a turn or an instance takes back what is pending; this is for what was claimed at that moment,
+    by whoever is alive to settle it or by a process that died with it.
+    """
     if one.kind == stops.KIND:
-        stop = find_stop(tx, str(one.payload["stop_id"]))
-        return stop is None or stop.state is not StopState.PENDING
-    thread = find_thread(tx, str(one.payload["thread_id"]))
-    return thread is None or thread.status is ThreadStatus.STOPPED
+        return None if stops.is_wanted(find_stop(reader, str(one.payload["stop_id"]))) else "it was settled meanwhile"
+    thread = find_thread(reader, str(one.payload["thread_id"]))
+    if thread is None or thread.instance_id != instance_of(one.transport):
+        return "its thread is not of that gateway any more"
+    if (out := is_out(reader, thread.instance_id)) is not None:
+        return f"its instance was {out}"
+    if stops.overtaken(reader, thread, one.id):
+        return "its session was stopped meanwhile"
+    turn = active_turn(reader, thread.thread_id)
+    if one.kind == recovery.KIND:
+        if one.payload["session_id"] != thread.session_id:
+            return "its thread has another session meanwhile"
+        asked = one.payload["turn_id"]
+        ended = asked is not None and (turn is None or turn.turn_id != asked)
+        return "its session ended meanwhile" if ended and thread.status is ThreadStatus.STOPPED else None
+    return interactions.unwanted(reader, int(one.payload["interaction"]), turn)
 
 
 def _stop(tx: Transaction, one: Obligation, state: State, verdict: Verdict, *, at: float) -> None:

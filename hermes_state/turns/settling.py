@@ -13,7 +13,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
-from hermes_state.errors import TurnActive
+from hermes_state.errors import IdempotencyConflict, TurnActive
 from hermes_state.turns import history, interactions
 from hermes_state.turns.records import Thread, Turn, active_turn, find_turn, need_thread, refuse_no_id, told
 from hermes_state.turns.states import (
@@ -24,7 +24,7 @@ from hermes_state.turns.states import (
     TurnState,
     to_event,
 )
-from hermes_state.turns.threads import move, open_thread, refuse_stopped
+from hermes_state.turns.threads import move, open_thread, refuse_out, refuse_stopped
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -34,9 +34,17 @@ def reserve(
     tx: Transaction, thread_id: str, *, at: float, turn_id: str | None = None, turn_ids: bool = True,
     generation: str | None = None, boot_id: str | None = None,
 ) -> Turn:
-    """Reserve the one active turn of a thread. Raises `TurnActive`, `ThreadStopped`, `ThreadNotFound`."""
+    """Reserve the one active turn of a thread.
+
+    Raises `TurnActive`, `ThreadStopped`, `ThreadNotFound`, `InstanceRevoked`, `IdempotencyConflict` (a turn has that id).
+    """
     if turn_id is not None:
         refuse_no_id("turn_id", turn_id)
+        if find_turn(tx, turn_id) is not None:
+            raise IdempotencyConflict(
+                f"Turn {turn_id!r} in {tx.path} was started before.",
+                hint="Look at that one; give another turn another id.", path=tx.path, key=turn_id,
+            )
     thread = open_thread(tx, thread_id, turn_ids=turn_ids)
     before = active_turn(tx, thread_id)
     if before is not None:
@@ -46,6 +54,7 @@ def reserve(
             hint="Wait for its end, steer it, or stop it.", path=tx.path, thread_id=thread_id,
             turn_id=before.turn_id, state=str(before.state),
         )
+    refuse_out(tx, thread)
     refuse_stopped(tx, thread)
     new = turn_id or secrets.token_hex(16)
     tx.execute(

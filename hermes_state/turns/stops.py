@@ -18,21 +18,21 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
-from hermes_state.outbox import Policy, State, append
+from hermes_state.outbox import State
 from hermes_state.outbox.records import read_by_dedupe_id
-from hermes_state.turns import history, settling
-from hermes_state.turns.interactions import end_of_turn, suppress
+from hermes_state.turns import history, owing, settling
+from hermes_state.turns.interactions import end_of_turn
+from hermes_state.turns.owing import suppress
 from hermes_state.turns.records import (
     STOP_COLUMNS,
     Stop,
+    Thread,
     active_turn,
     find_stop,
     find_thread,
-    lane_of,
     need_thread,
     stop_of,
     told,
-    transport_of,
 )
 from hermes_state.turns.states import (
     STOPS_ARE_SENT,
@@ -45,20 +45,24 @@ from hermes_state.turns.states import (
     TurnEvent,
     to_event,
 )
-from hermes_state.turns.threads import move, open_thread
+from hermes_state.turns.threads import is_out, move, open_thread
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
 
-KIND = "stop"
+KIND = owing.STOP
 # Above everything else of its thread; the outbox takes -1000 to 1000.
 PRIORITY = 1000
+# Outcome of a stop whose thread went to another gateway and was stopped there as well, in a session of the same id:
+# of those one is pending in the table. What is owed to the first gateway stays owed.
+GONE_ON = "its thread was bound to another instance and stopped there"
 
 
 def ask(tx: Transaction, thread_id: str, *, cause: StopCause, at: float) -> Stop | None:
     """Ask for the session of a thread to end. The stop that is owed already is found again.
 
-    None when none is sent: for a shutdown, and for a session that has ended. Raises `ThreadNotFound`.
+    None when none is sent: for a shutdown, for a session that has ended, and where the instance was removed: nobody
+    can be told. Raises `ThreadNotFound`.
     """
     if not STOPS_ARE_SENT[cause]:
         need_thread(tx, thread_id)
@@ -68,17 +72,18 @@ def ask(tx: Transaction, thread_id: str, *, cause: StopCause, at: float) -> Stop
         f"SELECT {STOP_COLUMNS} FROM stops WHERE thread_id = ? AND session_id = ? AND state = 'pending'",
         (thread_id, thread.session_id),
     )
-    if owed is not None:
-        return stop_of(owed)
+    if owed is not None and (before := stop_of(owed)).instance_id == thread.instance_id:
+        return before
     if thread.status is ThreadStatus.STOPPED:
         return None
+    if is_out(tx, thread.instance_id) == "removed":
+        move(tx, thread, ThreadEvent.EXIT, at=at)
+        return None
+    if owed is not None:
+        _write(tx, stop_of(owed), StopState.CANCELLED, GONE_ON, at=at)
     turn = active_turn(tx, thread_id)
     stop_id = secrets.token_hex(16)
-    for (dedupe_id,) in tx.rows(
-        "SELECT dedupe_id FROM outbox WHERE lane = ? AND settled_at IS NULL AND state = 'pending' AND kind <> ?",
-        (lane_of(thread_id), KIND),
-    ):
-        suppress(tx, dedupe_id, "its session is being stopped", at=at)
+    owing.take_back(tx, thread.instance_id, thread_id, "its session is being stopped", at=at)
     tx.execute(
         "INSERT INTO stops (stop_id, instance_id, thread_id, session_id, turn_id, obligation, asked_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -100,9 +105,9 @@ def ask(tx: Transaction, thread_id: str, *, cause: StopCause, at: float) -> Stop
 
 def owe(tx: Transaction, stop: Stop, dedupe_id: str, *, at: float) -> None:
     """Owe a stop to its gateway. What the gateway knows a repeat by is `stop_id`, also of a second obligation."""
-    append(
-        tx, dedupe_id=dedupe_id, kind=KIND, transport=transport_of(stop.instance_id), target=stop.thread_id,
-        lane=lane_of(stop.thread_id), priority=PRIORITY, policy=Policy.AT_LEAST_ONCE, at=at,
+    owing.owe(
+        tx, dedupe_id=dedupe_id, kind=KIND, instance_id=stop.instance_id, thread_id=stop.thread_id, priority=PRIORITY,
+        at=at,
         payload={
             "stop_id": stop.stop_id, "thread_id": stop.thread_id, "session_id": stop.session_id,
             "turn_id": stop.turn_id,
@@ -118,16 +123,12 @@ def settle(tx: Transaction, stop_id: str, event: StopEvent, *, at: float, outcom
         return None
     if state is StopState.PENDING:
         return state
-    tx.execute(
-        "UPDATE stops SET state = ?, settled_at = ?, outcome = ? WHERE stop_id = ?",
-        (str(state), at, told(outcome), stop_id),
-    )
-    record(tx, "stops", stop_id, "update", at)
+    _write(tx, stop, state, told(outcome), at=at)
     suppress(tx, stop.obligation, outcome or str(event), at=at)
     history.trim(tx, stop.thread_id)
     thread = find_thread(tx, stop.thread_id)
-    if thread is None or thread.session_id != stop.session_id:
-        return state  # the thread is gone, or has another session: the stop was the old one's
+    if thread is None or (thread.instance_id, thread.session_id) != (stop.instance_id, stop.session_id):
+        return state  # the thread is gone, or has another gateway or session: the stop was the old one's
     settling.end(tx, stop.thread_id, TurnEvent.STOP_DONE, at=at)
     followed = event is StopEvent.ENSURED_LATER
     move(
@@ -136,15 +137,22 @@ def settle(tx: Transaction, stop_id: str, event: StopEvent, *, at: float, outcom
     return state
 
 
-def cancel_earlier(tx: Transaction, thread_id: str, session_id: str, *, at: float) -> list[str]:
+def is_wanted(stop: Stop | None) -> bool:
+    """Whether its gateway is still to be told of a stop."""
+    return stop is not None and (stop.state is StopState.PENDING or stop.outcome == GONE_ON)
+
+
+def cancel_earlier(tx: Transaction, thread: Thread, session_id: str, *, at: float) -> list[str]:
     """An ensure of `session_id` is being asked for now: cancel the thread's stops of other sessions; gives their ids.
 
-    What is on its way already arrives, for the old session only.
+    What is on its way already arrives, for the old session only. What another gateway is owed, which served the thread
+    before, stays owed.
     """
     done = []
     for row in tx.rows(
-        f"SELECT {STOP_COLUMNS} FROM stops WHERE thread_id = ? AND session_id <> ? AND state = 'pending' ORDER BY no",
-        (thread_id, session_id),
+        f"SELECT {STOP_COLUMNS} FROM stops WHERE thread_id = ? AND instance_id = ? AND session_id <> ?"
+        " AND state = 'pending' ORDER BY no",
+        (thread.thread_id, thread.instance_id, session_id),
     ):
         stop = stop_of(row)
         settle(tx, stop.stop_id, StopEvent.ENSURED_LATER, at=at, outcome=f"session {session_id} was asked for later")
@@ -152,13 +160,29 @@ def cancel_earlier(tx: Transaction, thread_id: str, session_id: str, *, at: floa
     return done
 
 
-def overtaken(reader: Reader, thread_id: str, session_id: str, obligation: int) -> bool:
-    """Whether a stop of that session was asked for after the outbox row of that number."""
+def overtaken(reader: Reader, thread: Thread, obligation: int) -> bool:
+    """Whether a stop of the session that a thread has now was asked for after the outbox row of that number.
+
+    When a stop was asked for says its first obligation; a later one only repeats it.
+    """
     return reader.row(
-        "SELECT 1 FROM stops s JOIN outbox o ON o.dedupe_id = s.obligation WHERE s.thread_id = ? AND s.session_id = ?"
-        " AND s.state <> 'cancelled' AND o.id > ? LIMIT 1",
-        (thread_id, session_id, obligation),
+        "SELECT 1 FROM stops s WHERE s.thread_id = ? AND s.instance_id = ? AND s.session_id = ?"
+        " AND s.state <> 'cancelled' AND coalesce((SELECT id FROM outbox WHERE dedupe_id = 'stop/' || s.stop_id),"
+        " (SELECT id FROM outbox WHERE dedupe_id = s.obligation)) > ? LIMIT 1",
+        (thread.thread_id, thread.instance_id, thread.session_id, obligation),
     ) is not None
+
+
+# Pending stops that nobody is owed: their obligation has ended, or is gone.
+_UNOWED = (
+    "state = 'pending' AND NOT EXISTS (SELECT 1 FROM outbox WHERE dedupe_id = stops.obligation"
+    " AND outbox.state IN ('pending', 'claimed'))"
+)
+
+
+def any_unowed(reader: Reader) -> bool:
+    """Whether `owe_again` has anything to do."""
+    return reader.row(f"SELECT 1 FROM stops WHERE {_UNOWED} LIMIT 1") is not None
 
 
 def owe_again(tx: Transaction, *, at: float, limit: int = 100) -> list[str]:
@@ -167,11 +191,9 @@ def owe_again(tx: Transaction, *, at: float, limit: int = 100) -> list[str]:
     Gives the ids of those stops.
     """
     done = []
-    for row in tx.rows(f"SELECT {STOP_COLUMNS} FROM stops WHERE state = 'pending' ORDER BY no LIMIT ?", (limit,)):
+    for row in tx.rows(f"SELECT {STOP_COLUMNS} FROM stops WHERE {_UNOWED} ORDER BY no LIMIT ?", (limit,)):
         stop = stop_of(row)
         owed = read_by_dedupe_id(tx, stop.obligation)
-        if owed is not None and owed.state in (State.PENDING, State.CLAIMED):
-            continue
         if owed is not None and owed.state in (State.ACCEPTED, State.REFUSED):  # settled without us
             event = StopEvent.ACK if owed.state is State.ACCEPTED else StopEvent.REFUSED
             settle(tx, stop.stop_id, event, at=at, outcome=str(owed.state))
@@ -182,3 +204,11 @@ def owe_again(tx: Transaction, *, at: float, limit: int = 100) -> list[str]:
         owe(tx, stop, f"{first}#{count}", at=at)
         done.append(stop.stop_id)
     return done
+
+
+def _write(tx: Transaction, stop: Stop, state: StopState, outcome: str, *, at: float) -> None:
+    tx.execute(
+        "UPDATE stops SET state = ?, settled_at = ?, outcome = ? WHERE stop_id = ?",
+        (str(state), at, outcome, stop.stop_id),
+    )
+    record(tx, "stops", stop.stop_id, "update", at)

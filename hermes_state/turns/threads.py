@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
-from hermes_state.errors import ThreadNotFound, ThreadStopped
+from hermes_state.errors import InstanceRevoked, ThreadNotFound, ThreadStopped
 from hermes_state.turns.records import Thread, find_thread, need_thread, told
 from hermes_state.turns.states import ThreadEvent, ThreadStatus, to_event
 
@@ -28,12 +28,21 @@ def open_thread(tx: Transaction, thread_id: str, *, turn_ids: bool = True) -> Th
     found = find_thread(tx, thread_id)
     if found is not None:
         return found
-    if tx.row("SELECT 1 FROM thread_bindings WHERE thread_id = ?", (thread_id,)) is None:
+    bound = tx.row("SELECT instance_id, session_id FROM thread_bindings WHERE thread_id = ?", (thread_id,))
+    if bound is None:
         raise ThreadNotFound(
             f"No gateway serves thread {thread_id!r} in {tx.path}.", hint="Bind it to an instance first.",
             path=tx.path, thread_id=thread_id,
         )
-    tx.execute("INSERT INTO thread_states (thread_id, turn_ids) VALUES (?, ?)", (thread_id, int(turn_ids)))
+    # An earlier binding of the same session may have left a stop that is owed: it is the session's, not the binding's.
+    owed = tx.row(
+        "SELECT 1 FROM stops WHERE thread_id = ? AND instance_id = ? AND session_id = ? AND state = 'pending'",
+        (thread_id, *bound),
+    )
+    tx.execute(
+        "INSERT INTO thread_states (thread_id, turn_ids, status) VALUES (?, ?, ?)",
+        (thread_id, int(turn_ids), str(ThreadStatus.READY if owed is None else ThreadStatus.STOP_PENDING)),
+    )
     return need_thread(tx, thread_id)
 
 
@@ -86,6 +95,36 @@ def refuse_stopped(reader: Reader, thread: Thread) -> None:
             f"The session of thread {thread.thread_id!r} in {reader.path} is {thread.status}.",
             hint="Ensure its session first.", path=reader.path, thread_id=thread.thread_id,
             status=str(thread.status),
+        )
+    # Of an earlier binding of the thread to that gateway: what the gateway hears of a thread begins with its stops.
+    owed = reader.row(
+        "SELECT session_id FROM stops WHERE thread_id = ? AND instance_id = ? AND state = 'pending' LIMIT 1",
+        (thread.thread_id, thread.instance_id),
+    )
+    if owed is not None:
+        raise ThreadStopped(
+            f"A stop of session {owed[0]!r} of thread {thread.thread_id!r} in {reader.path} is owed to instance"
+            f" {thread.instance_id!r}.",
+            hint="Send what is owed to that gateway, or wait until it is connected; the stop goes out first.",
+            path=reader.path, thread_id=thread.thread_id, status=str(ThreadStatus.STOP_PENDING),
+        )
+
+
+def is_out(reader: Reader, instance_id: str) -> str | None:
+    """`revoked` or `removed` for an instance that may not connect; None for one that may."""
+    row = reader.row("SELECT state FROM gateway_instances WHERE instance_id = ?", (instance_id,))
+    return row[0] if row is not None and row[0] in ("revoked", "removed") else None
+
+
+def refuse_out(reader: Reader, thread: Thread) -> None:
+    """Raise `InstanceRevoked` when the gateway of a thread was revoked or removed: it cannot be asked for anything."""
+    out = is_out(reader, thread.instance_id)
+    if out is not None:
+        again = "Enroll it again, or unbind" if out == "revoked" else "Unbind"
+        raise InstanceRevoked(
+            f"Instance {thread.instance_id!r}, which serves thread {thread.thread_id!r} of {reader.path}, is {out}.",
+            hint=f"{again} the thread and bind it to another instance.", path=reader.path,
+            instance_id=thread.instance_id, since=None,
         )
 
 

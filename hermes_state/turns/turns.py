@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.errors import InvalidInput, TurnNotActive, Unsupported
-from hermes_state.outbox import Claim, NotSent, Outbox, State, Verdict
+from hermes_state.errors import InvalidInput, StateError, TurnNotActive, Unsupported
+from hermes_state.outbox import Claim, NotSent, Outbox, State, Suppressed, Verdict
 from hermes_state.outbox.verdicts import VERDICTS, lost_by, not_sent, verdict_of
 from hermes_state.turns import frames, history, interactions, receiving, recovery, sending, settling, stops, threads
 from hermes_state.turns.ending import Ends, what_ends
@@ -112,8 +112,11 @@ class Turns:
         turn = self.reserve(thread_id, turn_id=turn_id, generation=generation, boot_id=boot_id)
         try:
             announce(turn)
-        except BaseException:
-            self.withdraw(turn.turn_id)
+        except BaseException as error:
+            try:
+                self.withdraw(turn.turn_id)
+            except StateError as failure:
+                error.add_note(f"The reservation of turn {turn.turn_id!r} was not rolled back: {failure}")
             raise
         return self.announced(turn.turn_id)
 
@@ -273,11 +276,27 @@ class Turns:
             self._core.write(lambda tx: recovery.apply_recovery(tx, plan, at=at), durability="power")
 
     def claim(self, instance_id: str, *, limit: int = 1, term_seconds: float = 60.0) -> list[Claim]:
-        """What that gateway is to hear next: per thread one after the other, a stop before everything else."""
+        """What that gateway is to hear next: per thread one after the other, a stop before everything else.
+
+        What nobody wants any more is taken back instead, such as a decision that was on its way in a process that died
+        when its session was stopped.
+        """
         self._core.refuse_close_inside()  # of a closed store: the outbox has a core of its own
-        return self._outbox.claim(
-            [transport_of(instance_id)], kinds=sending.KINDS, limit=limit, term_seconds=term_seconds
-        )
+        wanted: list[Claim] = []
+        while not wanted:
+            claims = self._outbox.claim(
+                [transport_of(instance_id)], kinds=sending.KINDS, limit=limit, term_seconds=term_seconds
+            )
+            if not claims:
+                break
+            for one in claims:
+                with self._core.reader() as reader:
+                    why = sending.unwanted(reader, one.primary)
+                if why is None:
+                    wanted.append(one)
+                else:
+                    self.settle(one, Suppressed(why=why))
+        return wanted
 
     def settle(self, claimed: Claim, verdict: Verdict) -> dict[int, State]:
         """Write what a gateway answered, and what follows from it, in one transaction at `power`.
@@ -292,30 +311,29 @@ class Turns:
 
     def send(
         self, instance_id: str, handler: Callable[[Claim], Verdict | None], *, most: int = 100,
-        before: Callable[[], object] | None = None,
+        claim: Callable[[], Claim | None] | None = None,
     ) -> list[tuple[Claim, Verdict]]:
         """Give up to `most` obligations to a connected gateway, one by one, each settled before the next is claimed.
 
         `handler` as for `Outbox.deliver`: one that raises `NotSent` spent an attempt, any other error leaves open
-        whether it was sent, so it is sent again. `before()` is called before each claim; what it raises ends it.
+        whether it was sent, so it is sent again. `claim()` gives the next one, by default the first that `claim` of
+        this object gives; what it raises ends it.
         """
         done: list[tuple[Claim, Verdict]] = []
         while len(done) < most:
-            if before is not None:
-                before()
-            claims = self.claim(instance_id)
-            if not claims:
+            claimed = next(iter(self.claim(instance_id)), None) if claim is None else claim()
+            if claimed is None:
                 break
             verdict: Verdict
             try:
-                verdict = verdict_of(handler(claims[0]))
+                verdict = verdict_of(handler(claimed))
             except NotSent as error:
                 verdict = not_sent(error)
             except BaseException as error:
-                self.settle(claims[0], lost_by(error))
+                self.settle(claimed, lost_by(error))
                 raise
-            self.settle(claims[0], verdict)
-            done.append((claims[0], verdict))
+            self.settle(claimed, verdict)
+            done.append((claimed, verdict))
             if sending.ends_the_round(verdict):
                 break
         return done
@@ -331,12 +349,8 @@ class Turns:
         """End questions whose time ran out, and owe again the stops whose obligation ended without an answer."""
         at = self._core.clock.now()
         with self._core.reader() as reader:
-            due = reader.row(
-                "SELECT 1 FROM interactions WHERE state = 'open' AND expires_at <= ? UNION ALL SELECT 1 FROM stops"
-                " WHERE state = 'pending' LIMIT 1",
-                (at,),
-            )
-        if due is None:
+            due = stops.any_unowed(reader) or interactions.any_due(reader, at=at)
+        if not due:
             return Swept(expired=(), stops_owed_again=())
         return self._core.write(
             lambda tx: Swept(

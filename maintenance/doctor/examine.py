@@ -35,7 +35,7 @@ from maintenance.doctor.findings import (
 )
 from maintenance.doctor.identity import cut_finding, identity_findings, refused_finding
 from maintenance.doctor.kept_waiting import with_holders
-from maintenance.doctor.native import identity_of, native_findings
+from maintenance.doctor.native import HOST_FILE, identity_of, native_findings
 from maintenance.doctor.pages import page_findings
 from maintenance.doctor.processes import census_finding, holder_findings, own_budget_finding, split_findings
 from maintenance.doctor.schema_entries import schema_findings
@@ -146,7 +146,7 @@ def examine(
                 found.append(Finding(code=SKIPPED, severity=Severity.INFO, object=str(path), sentence=sentence))
             inner, objects = _content_findings(path, pages, options, clock, say, whole_schema=refused is None)
             found += inner
-            if refused is None:
+            if refused is None and not any(finding.code == HOST_FILE for finding in found):
                 found += _guarded("what the file once held", path, lambda: fresh_findings(pages, home))
                 found += _guarded("the store against its backup", path, lambda: behind_findings(pages, clock))
     except StateError as problem:

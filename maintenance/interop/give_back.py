@@ -16,6 +16,7 @@ from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Refused
 from hermes_state.flushing import sync_file
 from maintenance.dialects.native.owed import has_outbox
+from maintenance.dialects.native.routed import has_routing
 from maintenance.dialects.native.serving import has_instances
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
@@ -42,6 +43,7 @@ class BackReport:
     result_bytes: int  # its size
     owed: int  # obligations that are not settled: they stay in the store, and hermes-agent sends none of them
     instances: int  # gateway instances that are not removed: they stay in the store, with their threads and turns
+    routes: int  # chats whose routing stays in the store: hermes-agent's index says where they go on there
 
     def document(self) -> dict[str, Any]:
         """The fields of `--json`."""
@@ -54,6 +56,7 @@ class BackReport:
             "result_bytes": self.result_bytes,
             "still_owed": self.owed,
             "instances": self.instances,
+            "routes": self.routes,
         }
 
     def line(self) -> str:
@@ -62,7 +65,7 @@ class BackReport:
         return (
             f"{self.result} is a file of hermes-agent: {rows}, {human_bytes(self.result_bytes)}, compared row by row. "
             f"hermes-agent builds its search indexes when it first opens it."
-            f"{_owed_line(self.owed)}{_instances_line(self.instances)}"
+            f"{_owed_line(self.owed)}{_instances_line(self.instances)}{_routes_line(self.routes)}"
         )
 
 
@@ -72,14 +75,15 @@ def make_plan(ctx: Context, target: Path) -> Plan:
         if native_identity(store) is None:
             raise foreign_store(ctx.db)
         counts = store.rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)")[0]
-        owed, instances = _still_owed(store), _instances(store)
+        owed, instances, routes = _still_owed(store), _instances(store), _routes(store)
     facts = {
         "path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1], "still_owed": owed,
-        "instances": instances,
+        "instances": instances, "routes": routes,
     }
     what = f"{plural(counts[0], 'session')} with {plural(counts[1], 'message')}"
     title = f"Make {target}, a file of hermes-agent, of {ctx.db}, which is only read"
-    lines = (what, *(line.strip() for line in (_owed_line(owed), _instances_line(instances)) if line))
+    said = (_owed_line(owed), _instances_line(instances), _routes_line(routes))
+    lines = (what, *(line.strip() for line in said if line))
     return Plan(title=title, lines=lines, facts=facts)
 
 
@@ -115,6 +119,22 @@ def _instances_line(instances: int) -> str:
     )
 
 
+def _routes(store: Reader) -> int:
+    """Chats that are routed here."""
+    if not has_routing(store.rows):
+        return 0
+    return int(store.rows("SELECT count(*) FROM routing_entries")[0][0])
+
+
+def _routes_line(routes: int) -> str:
+    if not routes:
+        return ""
+    return (
+        f" The routing of {plural(routes, 'chat')} stays in the store, with who is paired: hermes-agent goes by its own"
+        " index and begins a new session where that has no entry."
+    )
+
+
 def give_back(ctx: Context, target: Path) -> BackReport:
     """Make the file."""
     for working in places.leftovers(target):
@@ -123,7 +143,7 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         # Bodies may be compressed here, and are not there; tool output was measured at a third of its size.
         need = Need(directory=target.resolve().parent, bytes=3 * sizes(store).used_bytes, what="the new file")
         require_room(rooms([need]), what=f"Making {target}")
-        owed, instances = _still_owed(store), _instances(store)
+        owed, instances, routes = _still_owed(store), _instances(store), _routes(store)
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
             drop_sidecars(working)
@@ -132,5 +152,5 @@ def give_back(ctx: Context, target: Path) -> BackReport:
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
     return BackReport(
         path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size, owed=owed,
-        instances=instances,
+        instances=instances, routes=routes,
     )

@@ -43,6 +43,7 @@ from maintenance.recovery.notes import Notes
 from maintenance.recovery.owing import settle_owed
 from maintenance.recovery.parents import give_parents
 from maintenance.recovery.records import FILE_CUT, HARDLY_PAGES, PAGES_UNREADABLE, Cancel, Progress, Source, Step
+from maintenance.recovery.routing import settle_routing
 from maintenance.recovery.schema import Schema, virtual_tables_left_out
 from maintenance.recovery.search import drop_search, rebuild_own, search_problem
 from maintenance.recovery.serving import give_instances, settle_serving
@@ -152,6 +153,7 @@ class Gathering:
                 settle_serving(
                     filler, fillers, fates, hidden=bool(unread), numbered=bool(sequences), clock=self._clock
                 )
+                settle_routing(filler, fillers, fates, hidden=bool(unread), clock=self._clock)
                 give_identity(filler, self._clock)
                 settle(filler, fillers["messages"], whole=fates["messages"].whole, clock=self._clock)
                 settle_compactions(filler, self._clock)

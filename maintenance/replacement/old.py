@@ -1,7 +1,7 @@
 """Tables of the content that goes away: whether they are there, whole, and have a place in the new content.
 
 Invariant: what cannot be read counts as there and not whole, never as nothing. Not for: what is done with the rows
-(`owing`, `serving`).
+(`owing`, `serving`, `routing`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def make_room(
         needed = old.there and anything(old.ask)
     except StorageError:
         needed = old.there
-    if not needed:
-        return False
+    return needed and bring_up(store, clock, has)
+
+
+def bring_up(store: ExclusiveStore, clock: Clock, has: Callable[[Ask], bool]) -> bool:
+    """Bring a private copy to the present schema; whether it has the tables then."""
     migrate(store, clock=clock)
     return has(store.rows)

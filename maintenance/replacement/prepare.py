@@ -2,8 +2,9 @@
 
 Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has
 another incarnation, no fence lower than one that was given out, and no message id that was given out already; it owes
-nothing that the old content has sent (`owing`), and lets in nobody whom that had put out (`serving`). Where the old
-store cannot be read, its fences are unknown, and every fence rises by more than any store ever gave out.
+nothing that the old content has sent (`owing`), lets in nobody whom that had put out (`serving`), and routes no chat
+back to where it was before (`routing`). Where the old store cannot be read, its fences are unknown, and every fence
+rises by more than any store ever gave out.
 
 Not for: the caller's file, which is only read unless it is a working file of the caller's own. Doing this after the
 replacement was rejected: a kill between the two would leave old ids and fences in force.
@@ -22,15 +23,15 @@ from hermes_state.engine import APPLICATION_ID, open_exclusive
 from hermes_state.engine.whole_file import settle_private
 from hermes_state.errors import StorageError
 from hermes_state.leases import fences_of, raise_fences
-from hermes_state.routing.changing import highest_generation, raise_generations
-from hermes_state.routing.records import has_routing
 from maintenance.dialects.native import serving as serving_tables
 from maintenance.dialects.native.owed import Carried
+from maintenance.dialects.native.routed import Moved
 from maintenance.dialects.native.serving import SERVER_LEASE, Brought
-from maintenance.replacement import owing, serving
+from maintenance.replacement import owing, routing, serving
 from maintenance.replacement.child import run
 from maintenance.replacement.old import Old
 from maintenance.replacement.owing import FENCE_LEAP, old_owed
+from maintenance.replacement.routing import old_routing
 from maintenance.replacement.serving import old_serving
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class OldFacts:
     store_id: str | None = None  # its identity, None for a file that is not native
     owed: Old | None = None  # its obligations; None: those of the new content are the store's own, as they are
     serving: Old | None = None  # its gateway instances and turns; None: as for `owed`
+    routing: Old | None = None  # its chats and who is paired; None: as for `owed`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,7 @@ class Prepared:
     fences: int  # how many were raised
     obligations: Carried  # what became of them
     gateways: Brought  # what became of instances, turns and questions
+    routing: Moved  # what became of chats and of who is paired
 
 
 def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = False) -> OldFacts:
@@ -70,19 +73,21 @@ def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = Fals
     """
     owed = None if own_rows else old_owed(store.old, hidden=hidden)
     serves = None if own_rows else old_serving(store.old, hidden=hidden)
+    routes = None if own_rows else old_routing(store.old, hidden=hidden)
     try:
         tables = {str(name) for (name,) in store.old("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not {"store", "leases", "messages"} <= tables:
-            return OldFacts(readable=bool(tables), owed=owed, serving=serves)
+            return OldFacts(readable=bool(tables), owed=owed, serving=serves, routing=routes)
         identity = store.old(
             "SELECT store_id, max(message_floor, coalesce((SELECT max(id) FROM messages), 0)) FROM store"
         )
         fences = {str(name): int(fence) for name, fence in store.old("SELECT name, fence FROM leases")}
     except StorageError:
-        return OldFacts(readable=False, owed=owed, serving=serves)
+        return OldFacts(readable=False, owed=owed, serving=serves, routing=routes)
     store_id, highest = identity[0] if identity else (None, 0)
     return OldFacts(
-        readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed, serving=serves
+        readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed, serving=serves,
+        routing=routes,
     )
 
 
@@ -96,14 +101,15 @@ def prepare(
         run("copy", db, names=[new.name], source=str(new.parent), to=str(db.parent), target=path.name)
     try:
         settle_private(path, page_size=page_size)
-        incarnation, fences, obligations, gateways = _rename_content(path, old, clock)
+        incarnation, fences, obligations, gateways, moved = _rename_content(path, old, clock)
         settle_private(path)
     except BaseException:
         if not private:
             remove_working(path)
         raise
     return Prepared(
-        path=path, incarnation=incarnation, fences=fences, obligations=obligations, gateways=gateways
+        path=path, incarnation=incarnation, fences=fences, obligations=obligations, gateways=gateways,
+        routing=moved,
     )
 
 
@@ -113,12 +119,12 @@ def remove_working(path: Path) -> None:
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
 
-def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None, int, Carried, Brought]:
+def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None, int, Carried, Brought, Moved]:
     """Give native content another incarnation, and let no fence and no id fall."""
     with open_exclusive(path, foreign=True, clock=clock) as store:
         tables = {str(name) for (name,) in store.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if store.application_id != APPLICATION_ID or not {"store", "leases", "messages"} <= tables:
-            return None, 0, Carried(), Brought()
+            return None, 0, Carried(), Brought(), Moved()
         fences = dict(fences_of(store))
         if old.readable:
             fences = {name: max(fences.get(name, 0), fence) for name, fence in {**fences, **old.fences}.items()}
@@ -126,9 +132,10 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
             # A server may have been started for the first time since: its epoch is a fence as well.
             first = {SERVER_LEASE: 0} if serving_tables.anybody(store.rows) else {}
             fences = {name: fence + FENCE_LEAP for name, fence in (first | fences).items()}
-        incarnation, obligations, gateways = uuid.uuid4().hex, Carried(), Brought()
+        incarnation, obligations, gateways, moved = uuid.uuid4().hex, Carried(), Brought(), Moved()
         owes = old.owed is not None and owing.make_room(store, old.owed, clock)
         serves = old.serving is not None and serving.make_room(store, old.serving, clock)
+        routes = old.routing is not None and routing.make_room(store, old.routing, clock, readable=old.readable)
         with store.transaction(durability="power") as tx:
             raise_fences(tx, fences)
             tx.execute(
@@ -137,11 +144,10 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
             )
             (mine,) = tx.rows("SELECT store_id FROM store")[0]
             same, at = mine == old.store_id, clock.now()
-            if old.owed is not None and has_routing(tx):
-                # Only whether it is the same one is ever asked of a generation: what was given out is not looked for.
-                raise_generations(tx, highest_generation(tx) + FENCE_LEAP)
             if owes and old.owed is not None:
                 obligations = owing.carry_over(tx, old.owed, same_store=same, at=at)
             if serves and old.serving is not None:
                 gateways = serving.carry_over(tx, old.serving, same_store=same, at=at)
-        return incarnation, len(fences), obligations, gateways
+            if routes and old.routing is not None:
+                moved = routing.carry_over(tx, old.routing, same_store=same, readable=old.readable, at=at)
+        return incarnation, len(fences), obligations, gateways, moved

@@ -18,7 +18,7 @@ from hermes_state.errors import Corrupt, StateError
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.serving import KIND
 from maintenance.dialects.native.shape import native_identity
-from maintenance.scrub import cells, compactions, native, owed, serving
+from maintenance.scrub import cells, compactions, native, owed, routing, serving
 from maintenance.space.verify import foreign_key_problems
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ FIXED_COLUMNS = frozenset({
 })
 NATIVE_APART = frozenset({
     "store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames", "outbox",
-    *serving.TEXTS,
+    routing.TABLE, *serving.TEXTS,
 })
 FOREIGN_APART = frozenset({"schema_version"})
+_FIXED = {**serving.FIXED, **routing.FIXED}
 _CONSTRAINT = 19  # CHECK, UNIQUE, NOT NULL or a foreign key
 Advance = Callable[[int], None]
 Enter = Callable[[str], None]
@@ -65,7 +66,7 @@ def _parts(table: cells.Table) -> list[cells.Table]:
     if (names := serving.FIXED_OF_INSTANCES.get(table.name)) is not None:
         ours = f"kind = '{KIND}'"
         return [without(names, ours), without(frozenset(), f"NOT ({ours})")]
-    return [without(serving.FIXED.get(table.name, frozenset()), "true")]
+    return [without(_FIXED.get(table.name, frozenset()), "true")]
 
 
 def look(
@@ -94,6 +95,8 @@ def look(
         for name in serving.TEXTS:
             enter(name)
             found[name] += sum(len(rows) for rows in serving.rows(reader, redactor, name))
+        enter(routing.TABLE)
+        found[routing.TABLE] += sum(len(rows) for rows in routing.entries(reader, redactor))
     return +found
 
 
@@ -168,6 +171,10 @@ def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Adv
             changed[name] += _one_by_one(
                 store, rows, lambda tx, some, name=name: serving.replace(tx, name, some, clock.now())  # type: ignore[misc]
             )
+    for rows in list(routing.entries(store, redactor)):
+        changed[routing.TABLE] += _one_by_one(
+            store, rows, lambda tx, some: routing.replace_entries(tx, some, clock.now())
+        )
     return changed
 
 

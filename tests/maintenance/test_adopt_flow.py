@@ -14,6 +14,7 @@ import pytest
 from hermes_state.engine import open_write
 from hermes_state.errors import Corrupt, StoreHeld
 from maintenance.interop.adopt import flow, places
+from maintenance.output.text import human_bytes
 from maintenance.space.verify import check
 from tests.maintenance.adopting import AdoptCli, adopt_in_place, adopt_to, nobody, query
 from tests.maintenance.damage import change, overwrite
@@ -138,9 +139,10 @@ def test_the_plan_says_what_is_lost_and_kept_and_changes_nothing(store_copy: Sto
     before = db.read_bytes()
     plan = adopt_cli(db, "--dry-run")
     assert plan.exit_code == 0
+    size = human_bytes(adopt_cli(db, "--dry-run", "--json").json["native_bytes"])
     assert plan.stdout.splitlines() == [
         f"Turn {db} into a native store",
-        "  12 sessions with 72 messages, schema 22; at most about 629.6 KiB as a native store.",
+        f"  12 sessions with 72 messages, schema 22; at most about {size} as a native store.",
         "  Kept cell by cell as foreign_<name>: schema_version, state_meta, gateway_routing, compression_locks, "
         "async_delegations.",
         "  Search indexes are left behind; the native store builds its own beside itself.",

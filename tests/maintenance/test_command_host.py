@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_state.host import MarkerKind, PlatformState, Supervisor
+from hermes_state.host import MarkerKind, PlatformState, RunState, SessionStore, Supervisor
 from tests.hermes_state.host.hosts import Party, run
 from tests.support.cli import RunCli
 
@@ -41,21 +41,31 @@ def test_status_shows_owner_runs_attention_and_markers(run_cli: RunCli, folder: 
         first, home="/h/a", platform="telegram", state=PlatformState.FAILED, needs_attention="the token was revoked"
     )
     Party(folder).host.enter(run("/h/b", Supervisor.LAUNCHD, "ai.b.old"))
-    owner.host.markers.place(MarkerKind.DRAIN, home="/h/a", reason="an update")
+    owner.host.markers.place(
+        MarkerKind.DRAIN, home="/h/a", target=owner.presence.identity, reason="an update"
+    )
+    owner.host.report_store(first, home="/h/a", state=SessionStore.RETRYING)
+    first.beat(active_agents=2, active_work=3)
+    first.request_restart()
     shown = run_cli("host", "status")
     pid = owner.presence.identity.pid
     assert shown.stdout.splitlines() == [
         f"Owner: PID {pid} of /h/a (fence 1), serves 1 homes.",
         f"{'no'}  {'pid':>{len(str(pid))}}  life   state     agents  started by        home",
-        f" 1  {pid}  alive  starting       0  systemd:hermes-a  /h/a",
+        f" 1  {pid}  alive  starting       2  systemd:hermes-a  /h/a",
         f" 2  {pid}  alive  starting       0  launchd:ai.b      /h/b",
         "Attention: telegram of /h/a (failed): the token was revoked",
+        "Store: /h/a is retrying in gateway 1",
+        "Restart: gateway 1 ends to be started again",
         "Started twice: /h/b by launchd:ai.b and by launchd:ai.b.old",
-        "Marker: drain of /h/a: an update",
+        f"Marker: drain of /h/a for PID {pid}: an update",
     ]
     document = run_cli("host", "status", "--json").json
     assert document["host"]["served"] == ["/h/a"]
     assert [one["served"] for one in document["runs"]] == [["/h/a"], None]
+    told = document["runs"][0]
+    assert (told["active_agents"], told["active_work"], told["restart_requested"]) == (2, 3, True)
+    assert told["stores"] == [{"home": "/h/a", "session_store": "retrying"}]
     for member in (second, first):
         member.leave(reason="test over")
 
@@ -109,4 +119,71 @@ def test_the_verbs_of_a_store_refuse_the_hosts_file_by_name(
     refused = run_cli(*verb, "--db", folder / "host.db", "--json")
     assert (refused.exit_code, refused.json_error["error"]["message"]) == (
         1, f"{folder / 'host.db'} holds what arbitrates between the homes of one user; it is no home's store.",
+    )
+
+
+def test_migrate_shows_the_steps_and_does_none_of_them(run_cli: RunCli, folder: Path, tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    work = root / "profiles" / "work"
+    work.mkdir(parents=True)
+    empty = run_cli("host", "migrate", "--multiplex", "--json").json
+    assert (empty["homes"], [one["do"] for one in empty["steps"]]) == ([str(root), str(work)], ["start"])
+    assert not folder.exists()
+    parties = {home: Party(folder) for home in (str(root), str(work))}
+    members = []
+    for home, party in parties.items():
+        member = party.host.enter(run(home, Supervisor.SYSTEMD, f"hermes-{Path(home).name}")).member
+        assert member is not None
+        member.settle([home], multiplex=False)
+        member.move(RunState.RUNNING)
+        members.append(member)
+    shown = run_cli("host", "migrate", "--multiplex")
+    assert (shown.exit_code, shown.stdout.splitlines()) == (0, [
+        "3 steps to one gateway for 2 homes; none is done here.",
+        f"1. multiplex (stops and starts): have gateway 1 ({root}) serve all homes:"
+        " systemctl --user restart hermes-home",
+        f"     {work}",
+        "2. rescan: have the gateway that was started look for homes again; a start of one of them does that as well",
+        f"     {work}",
+        f"3. drain (stops): drain gateway 2 ({work}), whose homes the owner serves, then stop it for good:"
+        " systemctl --user disable --now hermes-work",
+        f"     {work}",
+    ])
+    document = run_cli("host", "migrate", "--multiplex", "--serve", tmp_path / "more", "--json").json
+    assert (document["executed"], len(document["homes"])) == (False, 3)
+    assert [one.answer.state for one in members] == [RunState.RUNNING] * 2
+    members[1].leave(reason="drained")
+    members[0].settle([str(root), str(work)], multiplex=True)
+    assert run_cli("host", "migrate", "--multiplex").stdout == "Nothing to do: one gateway serves 2 homes.\n"
+    refused = run_cli("host", "migrate", "--json")
+    assert (refused.exit_code, refused.json_error["error"]["message"]) == (2, "Say to what: --multiplex.")
+    members[0].leave(reason="test over")
+
+
+def test_units_exits_3_with_what_is_wrong_and_0_when_nothing_is(run_cli: RunCli, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.service", tmp_path / "bad.service"
+    text = (
+        "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=hermes gateway run\nRestart=always\n"
+        "RestartPreventExitStatus=78\n"
+    )
+    good.write_text(text)
+    bad.write_text(text.replace("gateway run", "gateway run --replace"))
+    fine = run_cli("host", "units", good)
+    assert (fine.exit_code, fine.stdout) == (0, f"{good} (systemd): nothing is wrong\n")
+    wrong = run_cli("host", "units", good, bad)
+    assert (wrong.exit_code, wrong.stdout.splitlines()[1:]) == (3, [
+        f"{bad} (systemd):",
+        "  takeover_kept_alive: --replace together with Restart=always: two that are started so by systemd end each"
+        " other for ever.",
+        "    Take --replace out: a supervised start waits for its turn by itself.",
+    ])
+    document = run_cli("host", "units", bad, tmp_path / "gone", "--json")
+    assert (document.exit_code, document.json["exit_status"]) == (3, 3)
+    assert document.json["units"][0]["fates"] == {
+        "0": "restarted", "1": "restarted", "75": "restarted", "78": "parked", "killed": "restarted",
+    }
+    assert [one["findings"][0]["code"] for one in document.json["units"]] == ["takeover_kept_alive", "cannot_read"]
+    none = run_cli("host", "units", env={"S6_PROFILE_GATEWAY_SCANDIR": str(tmp_path / "none")})
+    assert (none.exit_code, none.stdout) == (
+        0, "No service file of a gateway was found; name one, or see --help for where it looks.\n",
     )

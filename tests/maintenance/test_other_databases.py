@@ -40,6 +40,7 @@ NATIVE = {
     "instances revoke": ["one", "--reason", "test", "--yes"],
     "instances remove": ["one", "--reason", "test", "--yes"],
     "instances gc": [],
+    "routing import": [],
 }
 # These look beside the file, or into a backup, and have tests of their own for what they are given.
 BESIDE = {

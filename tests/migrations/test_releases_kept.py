@@ -17,6 +17,7 @@ from hermes_state.errors import SessionDeleted
 from hermes_state.instances.states import State
 from tests.support.gateways import CREDENTIAL, enrolled, hear, run, thread
 from tests.support.native_release import FOLDER
+from tests.support.routes import bound
 
 KEPT = sorted(path.name for path in FOLDER.glob("*.db.gz"))
 
@@ -42,7 +43,8 @@ def test_a_store_of_every_release_is_brought_to_this_schema(name: str, tmp_path:
         assert reader.rows("PRAGMA foreign_key_check") == []
         assert reader.rows("PRAGMA quick_check") == [("ok",)]
         compacted = not name.startswith(("0.2.", "0.3."))
-        assert store.sessions.count() == (0 if "empty" in name else 2 + 2 * compacted)
+        routed = name >= "0.7"
+        assert store.sessions.count() == (0 if "empty" in name else 2 + 2 * compacted + 9 * routed)
 
 
 @pytest.mark.parametrize("name", [name for name in KEPT if "filled" in name])
@@ -173,3 +175,39 @@ def test_a_store_from_before_the_gateway_serves_one_beside_processes_that_do_not
         with older.transaction() as tx:
             tx.execute("UPDATE sessions SET cwd = '/home' WHERE id = 'talk-2'")
         assert str(store.turns.thread("runs").status) == "running" and store.sessions.get("talk-2").cwd == "/home"
+
+
+@pytest.mark.parametrize("name", [name for name in KEPT if name >= "0.7" and "filled" in name])
+def test_chats_and_people_are_there(name: str, tmp_path: Path) -> None:
+    with open_store(path=unpacked(name, tmp_path)) as store:
+        assert [
+            (one.key.chat_id, str(one.state), one.session_id, one.generation, one.transport_profile)
+            for one in store.routing.page()
+        ] == [
+            ("1", "active", "routed", 1, "default"), ("2", "active", "routed 2", 1, "default"),
+            ("3", "resuming", "routed 3", 1, "work"), ("4", "suspended", "routed 4", 1, "default"),
+            ("5", "expired", "routed 5", 1, "default"), ("6", "active", "routed 6 b", 2, "default"),
+            ("8", "active", "routed", 3, None),
+        ]
+        assert [one.user_id for one in store.routing.pairing.paired()] == ["friend"]
+        assert [one.profile for one in store.routing.attention(served_too=True)] == ["side", "side"]
+        assert [one.platform for one in store.routing.attention()] == ["whatsapp"]
+        assert bound(store, "7", "routed").generation == 3
+        with store.core.reader() as reader:
+            assert reader.rows("SELECT platform, failures, locked_until - first_at FROM pairing_failures") == [
+                ("discord", 5, 3600.0)
+            ]
+
+
+@pytest.mark.parametrize("name", [name for name in KEPT if name.startswith("0.6.") and "filled" in name])
+def test_a_store_from_before_routing_routes_beside_processes_that_do_not_know_it(name: str, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    with open_store(path=path, read_only=True) as store, store.core.reader() as reader:
+        assert sorted(applied(reader)) == [1, 2, 3, 4, 5, 6]
+    with open_write(path) as older, open_store(path=path) as store:
+        with older.transaction() as tx:
+            tx.execute("UPDATE sessions SET cwd = '/work' WHERE id = 'talk-2'")
+        chat = bound(store, "1", "talk-2")
+        with older.transaction() as tx:
+            tx.execute("UPDATE sessions SET cwd = '/home' WHERE id = 'talk-2'")
+        assert store.routing.get(chat.session_key) == chat and store.sessions.get("talk-2").cwd == "/home"

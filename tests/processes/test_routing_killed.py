@@ -197,5 +197,5 @@ def test_two_processes_never_make_the_same_version_of_an_entry(child: Children, 
     (made_a, moved_a), (made_b, moved_b) = (json.loads(one.finish(300)) for one in both)
     changes = [tuple(one) for one in [*made_a, *made_b]]
     assert len(set(changes)) == len(changes), "two changes gave one version"
-    assert len(changes) > 100
+    assert len(changes) > 20
     print(f"{len(changes)} changes, {moved_a + moved_b} told that it moved")

@@ -148,20 +148,19 @@ PLIST = """<?xml version="1.0" encoding="UTF-8"?>
 </dict></plist>
 """
 REPLACES = "<string>--replace</string>"
-UNIT = "[Unit]\nDescription=x\n[Service]\nExecStart=/usr/bin/hermes gateway run{flag}\nRestart={again}\n{rest}"
+UNIT = "[Service]\nExecStart=/usr/bin/hermes gateway run{flag}\nRestart={again}\nRestartSec=5\n{rest}"
 
 
 @pytest.mark.parametrize(
     ("text", "codes"),
     [
-        (PLIST.format(flag=REPLACES, alive="<true/>"), ["takeover_kept_alive"]),
-        (PLIST.format(flag=REPLACES, alive="<dict><key>SuccessfulExit</key><false/></dict>"), ["takeover_kept_alive"]),
-        (PLIST.format(flag="", alive="<true/>"), []),
-        (PLIST.format(flag=REPLACES, alive="<false/>"), []),
+        (PLIST.format(flag=REPLACES, alive="<true/>"), ["takeover_kept_alive", "permanent_not_parked"]),
+        (PLIST.format(flag="", alive="<true/>"), ["permanent_not_parked"]),
+        (PLIST.format(flag=REPLACES, alive="<false/>"), ["transient_not_restarted", "crash_not_restarted"]),
         (UNIT.format(flag=" --replace", again="always", rest="RestartPreventExitStatus=78\n"), ["takeover_kept_alive"]),
         (UNIT.format(flag="", again="always", rest="RestartPreventExitStatus=78\n"), []),
         (UNIT.format(flag="", again="always", rest=""), ["permanent_not_parked"]),
-        (UNIT.format(flag=" --replace", again="no", rest=""), []),
+        (UNIT.format(flag=" --replace", again="no", rest=""), ["transient_not_restarted", "crash_not_restarted"]),
         ("#!/bin/sh\nexec hermes gateway run --replace\n", ["takeover_kept_alive"]),
         ("#!/bin/sh\nexec hermes gateway run\n", []),
         ("<?xml version='1.0'?><plist><dict>", ["unreadable"]),

@@ -17,6 +17,7 @@ from hermes_state.clock import FakeClock
 from hermes_state.engine import Transaction
 from hermes_state.store import Store
 from tests.support.gateways import serve
+from tests.support.routes import route
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "native"
 BEGAN = 1_795_953_600.0  # 2026-11-29 12:00 UTC
@@ -48,6 +49,7 @@ def fill(store: Store) -> None:
     compact(store)
     owe(store)
     serve(store)
+    route(store)
 
 
 def compact(store: Store) -> None:

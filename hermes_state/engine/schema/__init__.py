@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 _NAME = re.compile(r"(\d{4})_(pre|post)_[a-z0-9_]+\.sql")
+_COMMENT = re.compile(r"--.*")
+_TREE = re.compile(r"\b(?:CREATE TABLE|INDEX|UNIQUE|PRIMARY KEY)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,15 @@ class Layout:
     def sql(self) -> str:
         """The statements that make an empty one."""
         return (self.folder / "schema.sql").read_text(encoding="utf-8")
+
+    @functools.cached_property
+    def most_pages(self) -> int:
+        """At most about how many pages an empty one has.
+
+        A tree of its own for each table and index; what has none of those that are counted here (a rowid that is the
+        primary key, a table without one) makes up for the statements themselves: measured, 131 of 165.
+        """
+        return len(_TREE.findall(_COMMENT.sub("", self.sql)))
 
     @functools.cached_property
     def steps(self) -> tuple[Migration, ...]:

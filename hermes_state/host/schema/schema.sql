@@ -47,6 +47,8 @@ CREATE TABLE gateways (
     multiplex INTEGER CHECK (multiplex IN (0, 1)),     -- whether it serves other homes as well; NULL: not settled
     served_known INTEGER NOT NULL DEFAULT 0 CHECK (served_known IN (0, 1)),  -- 0: the rows of served say nothing yet
     active_agents INTEGER NOT NULL DEFAULT 0 CHECK (active_agents >= 0),
+    active_work INTEGER NOT NULL DEFAULT 0 CHECK (active_work >= 0),  -- all that a stop would interrupt, agents included
+    restart_requested INTEGER NOT NULL DEFAULT 0 CHECK (restart_requested IN (0, 1)),  -- 1: it ends to be started again
     started_at REAL NOT NULL,
     updated_at REAL NOT NULL,
     beats INTEGER NOT NULL DEFAULT 0 CHECK (beats >= 0),  -- rises with every sign of life
@@ -60,10 +62,12 @@ CREATE INDEX gateways_ended ON gateways (ended_at) WHERE ended_at IS NOT NULL;
 CREATE TRIGGER gateways_end_once BEFORE UPDATE ON gateways WHEN old.ended_at IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'a run that ended never changes'); END;
 
--- Which homes a run serves.
+-- Which homes a run serves, and what it says of the store of each.
 CREATE TABLE served (
     gateway_no INTEGER NOT NULL REFERENCES gateways (no) ON DELETE CASCADE,
     home TEXT NOT NULL,
+    session_store TEXT NOT NULL DEFAULT 'unknown'
+        CHECK (session_store IN ('unknown', 'ok', 'retrying', 'unavailable')),
     PRIMARY KEY (gateway_no, home)
 ) STRICT, WITHOUT ROWID;
 
@@ -76,6 +80,8 @@ CREATE TABLE platforms (
     error_code TEXT, error_message TEXT,
     needs_attention TEXT,                 -- what a person has to do; NULL: nothing
     retrying_since REAL,
+    ingress_url TEXT,                     -- where the platform reaches it from outside; NULL: nowhere
+    listener_base TEXT,                   -- where it listens on this machine; NULL: nowhere
     updated_at REAL NOT NULL,
     PRIMARY KEY (gateway_no, home, platform),
     CHECK ((state = 'retrying') = (retrying_since IS NOT NULL))
@@ -120,25 +126,24 @@ CREATE TABLE stuck_sessions (
     PRIMARY KEY (home, session_id)
 ) STRICT, WITHOUT ROWID;
 
--- A word from one process to another that must survive both.
+-- A word from one process to another that must survive its writer, for 60 s.
 CREATE TABLE markers (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    kind TEXT NOT NULL CHECK (kind IN ('takeover', 'planned_stop', 'drain')),
-    home TEXT NOT NULL,
-    target TEXT,                          -- JSON, the owner identity it is for; NULL: whoever runs the home
+    kind TEXT NOT NULL CHECK (kind IN ('takeover', 'planned_stop', 'drain', 'resume')),
+    home TEXT NOT NULL,                   -- that the target was started for; for people
+    target TEXT NOT NULL,                 -- JSON, the owner identity it is for
     writer TEXT NOT NULL,                 -- JSON, who wrote it
     reason TEXT NOT NULL,
     quiet INTEGER NOT NULL DEFAULT 0 CHECK (quiet IN (0, 1)),  -- 1: people are not told
-    epoch TEXT NOT NULL,                  -- boot and first process of the writer's machine; empty: not known
+    epoch TEXT NOT NULL,                  -- boot and first process of the target's machine; empty: not known
     boot_id TEXT NOT NULL, time_namespace TEXT NOT NULL,  -- clock domain of the next column
-    expires_boottime REAL,                -- NULL: until it is taken back or the machine starts anew
+    written_boottime REAL NOT NULL,       -- it counts for 60 s from here
     written_at REAL NOT NULL,
     ended_at REAL,
     ended TEXT CHECK (ended IN ('consumed', 'expired', 'withdrawn', 'stale')),
-    CHECK ((ended IS NULL) = (ended_at IS NULL)),
-    CHECK (kind = 'drain' OR (target IS NOT NULL AND expires_boottime IS NOT NULL))
+    CHECK ((ended IS NULL) = (ended_at IS NULL))
 ) STRICT;
-CREATE UNIQUE INDEX markers_open ON markers (kind, home, coalesce(target, '')) WHERE ended IS NULL;
+CREATE UNIQUE INDEX markers_open ON markers (kind, target) WHERE ended IS NULL;
 CREATE TRIGGER markers_end_once BEFORE UPDATE ON markers WHEN old.ended IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'a marker ends once'); END;
 

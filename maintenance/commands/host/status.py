@@ -11,8 +11,8 @@ whom it serves is what it answers now, not what a file says. Then each run that 
 a sign of life in the last 120 s), silent, dead (by proof), unknown (of another boot or container), or ignored (another
 user's).
 
-Below that, where there is any: platforms that need attention, runs whose code is not what lies on disk and how to
-restart each, homes that two units start, and open markers.
+Below that, where there is any: platforms that need attention, stores that do not open, runs that end to be started
+again, runs whose code is not what lies on disk and how to restart each, homes that two units start, and open markers.
 
 What changes on disk: nothing. Lock: none is kept; the owner is asked over its socket.
 Left alone: every home and its store.
@@ -33,7 +33,7 @@ def command(ctx: click.Context, /, as_json: bool) -> None:
     import os
 
     from hermes_state.errors import NotFound
-    from hermes_state.host import host_folder, open_host
+    from hermes_state.host import SessionStore, host_folder, open_host
     from hermes_state.host.layout import HOST_NAME
     from maintenance.commands.host import shown
     from maintenance.output.documents import print_json
@@ -88,6 +88,12 @@ def command(ctx: click.Context, /, as_json: bool) -> None:
     for one in current_platforms(statuses).values():
         if one.needs_attention is not None:
             click.echo(f"Attention: {one.platform} of {one.home} ({one.state}): {one.needs_attention}")
+    for status in statuses:
+        for home, store in status.stores.items() if status.judged.may_live else ():
+            if store in (SessionStore.RETRYING, SessionStore.UNAVAILABLE):
+                click.echo(f"Store: {home} is {store} in gateway {status.judged.gateway.no}")
+        if status.judged.gateway.restart_requested:
+            click.echo(f"Restart: gateway {status.judged.gateway.no} ends to be started again")
     for old in stale:
         click.echo(f"Old code: gateway {old.gateway.no} ({old.gateway.home}): {old.how}")
     for conflict in conflicts:

@@ -137,6 +137,9 @@ class ForeignDialect:
     def compaction_count(self, reader: Reader, ids: Sequence[str]) -> int:
         return 0  # a flag on each message
 
+    def chat_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        return 0  # its own index is hermes-agent's, which finds out by itself
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         return self._messages.stored(reader)
 

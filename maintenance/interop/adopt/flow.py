@@ -20,6 +20,7 @@ from hermes_state.engine import open_exclusive, open_read
 from hermes_state.engine.connection import back_up
 from hermes_state.engine.create import fill_new_store, publish
 from hermes_state.engine.filesystem import check_wal_allowed
+from hermes_state.engine.schema import STATE
 from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Corrupt, InvalidInput, Refused
 from hermes_state.flushing import sync_file
@@ -82,20 +83,19 @@ def make_plan(ctx: Context, target: Path | None) -> AdoptPlan:
             messages=int(store.rows("SELECT count(*) FROM messages")[0][0]),
             kept_tables=source.kept,
             file_bytes=found.file_bytes + found.wal_bytes,
-            native_bytes=native_size(max(found.used_bytes - dropped, 0)),
+            native_bytes=native_size(max(found.used_bytes - dropped, 0), source.page_size),
             litestream=litestream(store),
             leftovers=places.leftovers(target or ctx.db),
             name=ctx.profile or ctx.db.name,
         )
 
 
-def native_size(used_bytes: int) -> int:
+def native_size(used_bytes: int, page_size: int) -> int:
     """At most about how large a native store becomes of what takes `used_bytes`, search indexes apart.
 
-    Measured on fixtures of three releases with 72 to 3,340 messages: 0.93 to 0.98 bytes for each, and 320 to 370 KB
-    more because every table and index of ours has a page of its own.
+    Measured on fixtures of three releases with 72 to 3,340 messages: 0.93 to 0.98 bytes for each, and an empty store.
     """
-    return used_bytes + used_bytes // 10 + 392 * 1024
+    return used_bytes + used_bytes // 10 + STATE.most_pages * page_size
 
 
 def require_plan_room(plan: AdoptPlan) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import socket
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hermes_state.host import RunState
+from hermes_state.errors import CannotOpen
+from hermes_state.host import RunState, asking
 from hermes_state.host.asking import MOST_OUT_BYTES, Answering, Question, answer_from, answer_to, ask, socket_path
 from hermes_state.host.facts import Answer
 from tests.hermes_state.host.hosts import Party, folder_of, run
@@ -96,3 +101,67 @@ def test_a_folder_that_lies_deep_has_a_socket_all_the_same(tmp_path: Path) -> No
     assert member is not None
     assert ask(party.host.gateways()[0].gateway.party(), Question.IDENTIFY) == member.answer
     member.leave(reason="test over")
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["[" * 100_000, '{"nonce": "a", "pid": 1e999, "served": null, "multiplex": null, "state": "x"}'],
+    ids=["deep", "without an end"],
+)
+def test_an_answer_that_cannot_be_taken_apart_is_none_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    test_what_is_no_answer_is_none(tmp_path, monkeypatch, said)
+
+
+def test_one_that_asks_byte_by_byte_keeps_nobody_waiting_for_longer_than_the_time_for_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds count for the whole line, not for each part of it; so does the time of whoever asks."""
+    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.2)
+    ended = threading.Event()
+
+    def line(seconds: float) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            asking._line(here, 10_000, time.monotonic() + seconds)
+        ended.set()
+
+    here, there = socket.socketpair()
+    with here, there:
+        reading = threading.Thread(target=line, args=(0.2,))
+        reading.start()
+        began = time.monotonic()
+        while not ended.is_set() and time.monotonic() < began + 10.0:
+            there.send(b"x")
+            ended.wait(0.05)
+        assert ended.is_set() and time.monotonic() - began < 5.0
+        reading.join()
+
+
+def test_a_socket_that_cannot_be_named_is_not_left_open(tmp_path: Path) -> None:
+    path = tmp_path / "answers" / "a.sock"
+    path.mkdir(parents=True)  # where the socket would be
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    with pytest.raises(CannotOpen):
+        Answering(path, lambda question: pytest.fail("nobody asks"))
+    assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
+
+
+def test_a_thread_that_cannot_take_a_call_rests_between_its_tries(tmp_path: Path) -> None:
+    """Out of descriptors, say: it goes on, and does not take a whole core until then."""
+    answering = Answering(tmp_path / "answers" / "a.sock", lambda question: pytest.fail("nobody asks"))
+    calls, enough = [0], threading.Event()
+
+    class Full:
+        def accept(self) -> None:
+            calls[0] += 1
+            if calls[0] > 100:
+                enough.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    plain = answering._listening
+    answering._listening = Full()  # type: ignore[assignment]
+    plain.shutdown(socket.SHUT_RDWR)  # it waits in the real one
+    assert not enough.wait(0.5)
+    answering._listening = plain
+    answering.close()

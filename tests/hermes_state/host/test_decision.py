@@ -1,4 +1,4 @@
-"""The verdict on a start, over every combination of facts, and the order of what is asked (T2.1 to T2.7)."""
+"""The verdict on a start, over every combination of facts, and the order of what is asked (T2.1 to T2.7, R44, R46)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hermes_state.host import (
     Ask,
     Attach,
     Facts,
+    Kind,
     Other,
     Outcome,
     Party,
@@ -137,6 +138,14 @@ def test_every_combination_of_facts_keeps_the_rules() -> None:
         elif verdict.permanent:
             check_permanent(facts)
     assert seen == set(Outcome)
+
+
+def test_a_control_plane_starts_beside_everybody_asks_nobody_and_ends_nobody() -> None:
+    for _first, _again, _others, facts in ALL:
+        control = replace(facts, kind=Kind.SERVE)
+        verdict = decide(control)
+        assert isinstance(verdict, Start) and (verdict.beside or facts.force)
+        assert next_ask(replace(control, asked=frozenset())) is None
 
 
 def test_only_a_permanent_refusal_is_ever_parked_by_any_supervisor_in_any_reading() -> None:

@@ -1,4 +1,4 @@
-"""Where the host lies and whose it is (T2.8): another user's is never believed, an open one is made private."""
+"""Where the host lies and whose it is (T2.8, R49): another user's is never believed, an open one is made private."""
 
 from __future__ import annotations
 
@@ -93,3 +93,57 @@ def test_asking_what_a_start_would_do_makes_nothing(tmp_path: Path) -> None:
     facts = facts_for(Request(home="/h/a"), folder=folder)
     assert facts.seen is Seen.NOBODY
     assert list(tmp_path.iterdir()) == []
+
+
+def test_r53_it_is_found_from_the_environment_given_and_not_from_the_one_of_the_process(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program reads for its home wins over what was frozen when it began: nothing is kept between two calls."""
+    monkeypatch.setenv("HOME", "/frozen")
+    monkeypatch.setenv("XDG_STATE_HOME", "/frozen/state")
+    assert host_folder({"HOME": "/h/a"}) == Path("/h/a/.local/state/hermes")
+    assert host_folder({"HOME": "/h/a", "XDG_STATE_HOME": "/h/b"}) == Path("/h/b/hermes")
+
+
+@AS_ROOT
+@pytest.mark.parametrize("whose", ["answers", "owners"])
+def test_t2_8_a_folder_in_it_that_another_user_owns_is_refused_and_an_open_one_made_private(
+    tmp_path: Path, whose: str
+) -> None:
+    folder = tmp_path / "state" / "hermes"
+    open_host(folder).close()
+    (folder / whose).mkdir(exist_ok=True)
+    (folder / whose).chmod(0o777)
+    assert prepare(folder) == (f"{folder / whose} had mode 0777; it is 0700 now",)
+    os.chown(folder / whose, 4321, 4321)
+    with pytest.raises(HostNotOurs) as refused:
+        open_host(folder)
+    assert refused.value.message.startswith(f"{folder / whose} belongs to user 4321")
+
+
+@AS_ROOT
+@pytest.mark.parametrize("name", ["", "host.db"])
+def test_t2_8_a_link_of_ours_to_what_another_user_owns_is_refused(tmp_path: Path, name: str) -> None:
+    folder, theirs = tmp_path / "state" / "hermes", tmp_path / "theirs"
+    open_host(theirs).close()
+    if name:
+        folder.mkdir(parents=True)
+        os.chown(theirs / name, 4321, 4321)
+        (folder / name).symlink_to(theirs / name)
+    else:
+        folder.parent.mkdir()
+        os.chown(theirs, 4321, 4321)
+        folder.symlink_to(theirs)
+    with pytest.raises(HostNotOurs) as refused:
+        open_host(folder)
+    assert refused.value.message.startswith(f"{folder / name if name else folder} belongs to user 4321")
+
+
+def test_t2_8_a_folder_behind_a_link_is_made_private_too(tmp_path: Path) -> None:
+    folder, place = tmp_path / "state" / "hermes", tmp_path / "place"
+    place.mkdir(mode=0o755)
+    place.chmod(0o775)
+    folder.parent.mkdir()
+    folder.symlink_to(place)
+    assert prepare(folder) == (f"{folder} had mode 0775; it is 0700 now",)
+    assert mode(place) == 0o700

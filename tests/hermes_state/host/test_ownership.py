@@ -1,15 +1,18 @@
-"""Owning the host: the lock and the row together, dead owners, recycled pids, and the probe that is remembered."""
+"""Owning the host: the lock and the row together, dead owners, recycled pids, and the probe that is remembered.
+
+R45 is T2.2 here, R48 is T2.6, R50 is T2.10; what needs processes of its own is in tests/processes.
+"""
 
 from __future__ import annotations
 
-import os
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hermes_state.errors import HostLost, InvalidInput
+from hermes_state.errors import Corrupt, HostLost, InvalidInput
 from hermes_state.host import (
     Answer,
     Attach,
@@ -17,12 +20,14 @@ from hermes_state.host import (
     MarkerKind,
     Reason,
     Refuse,
+    Request,
     RunState,
     Seen,
     Start,
     Supervisor,
     Waits,
     exit_code,
+    facts_for,
     open_host,
     start,
 )
@@ -30,7 +35,6 @@ from hermes_state.host import Party as Named
 from hermes_state.host.asking import Question, ask
 from hermes_state.host.records import read_host
 from tests.hermes_state.host.hosts import Party, folder_of, run
-from tests.support.children import Children
 
 LAUNCHD = Supervisor.LAUNCHD
 
@@ -161,6 +165,22 @@ def test_of_two_that_replace_the_same_owner_one_sends_a_signal(folder: Path) -> 
     second.host.enter(run("/h/a"), replace=True, signal=meanwhile)
     assert len(sent) == 1
     entered.member.leave(reason="test over")
+
+
+def test_t2_5_replace_aimed_at_a_standalone_owner_of_another_home_starts_beside_it_and_signals_nobody(
+    folder: Path
+) -> None:
+    owner, other = Party(folder), Party(folder)
+    member = owner.host.enter(run("/h/a")).member
+    assert member is not None
+    member.settle(["/h/a"], multiplex=False)
+    entered = other.host.enter(
+        run("/h/b"), replace=True, signal=lambda pid, number: pytest.fail(f"PID {pid} got signal {number}")
+    )
+    assert isinstance(entered.verdict, Start) and entered.verdict.beside and entered.member is not None
+    assert (member.owns_host, other.host.markers.list_open()) == (True, [])
+    for one in (entered.member, member):
+        one.leave(reason="test over")
 
 
 def test_t2_6_after_a_confirmed_stop_the_record_is_gone_and_the_next_start_owns_the_host(folder: Path) -> None:
@@ -395,39 +415,71 @@ def test_a_server_is_found_by_others_and_never_owns_the_host(folder: Path) -> No
     started = gateway.host.enter(run("/h/a"))
     assert started.member is not None and started.member.owns_host
     assert sorted(one.gateway.kind for one in gateway.host.gateways()) == [Kind.GATEWAY, Kind.SERVE]
-    for member in (entered.member, started.member):
+    # And one that comes after: the gateway serves its home, and it is no gateway.
+    started.member.settle(["/h/a"], multiplex=True)
+    late = Party(folder).host.enter(
+        replace(run("/h/a"), kind=Kind.SERVE), replace=True,
+        signal=lambda pid, number: pytest.fail(f"PID {pid} got signal {number}"),
+    )
+    assert late.member is not None and not late.member.owns_host and started.member.owns_host
+    for member in (late.member, entered.member, started.member):
         member.leave(reason="test over")
 
 
-def test_a_forked_child_keeps_neither_the_lock_nor_the_voice_of_its_parent(folder: Path, child: Children) -> None:
-    owner = child(FORKS, folder)
-    survivor = int(owner.wait_for("forked"))
-    viewer = Party(folder)
-    assert viewer.host.host_gateway().answer is not None
-    os.kill(owner.pid, signal.SIGKILL)
-    owner.wait()
-    os.kill(survivor, 0)  # the child lives on
-    viewer.host.probe.forget()
-    view = viewer.host.host_gateway()
-    assert (view.seen, view.owner) == (Seen.NOBODY, None)
-    entered = viewer.host.enter(run("/h/b"))
-    assert entered.member is not None and entered.member.owns_host
-    entered.member.leave(reason="test over")
-    os.kill(survivor, signal.SIGKILL)
+def test_a_question_between_a_write_and_its_end_is_answered_as_it_was_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2.10: whoever sees the new row and asks must not remember the old answer for two seconds."""
+    owner, other = Party(folder), Party(folder)
+    member = owner.host.enter(run("/h/a")).member
+    assert member is not None
+    member.settle(["/h/a"], multiplex=True)
+    plain, said, asking = member._core.write, [], []
+
+    def writes(*given, **named):  # type: ignore[no-untyped-def]
+        done = plain(*given, **named)
+        if not asking:
+            asking.append(threading.Thread(target=lambda: said.append(other.host.host_gateway().answer)))
+            asking[0].start()
+            asking[0].join(0.2)  # the row is there; the one who wrote it is not back yet
+        return done
+
+    monkeypatch.setattr(member._core, "write", writes)
+    member.settle(["/h/a", "/h/b"], multiplex=True)
+    asking[0].join()
+    assert said[0] is not None and said[0].serves("/h/b")
+    member.leave(reason="test over")
 
 
-FORKS = """
-import os, sys, time
-from pathlib import Path
-import gates
-from hermes_state.host import Run, open_host
-host = open_host(Path(sys.argv[1]))
-member = host.enter(Run(home="/h/a")).member
-member.settle(["/h/a", "/h/b"], multiplex=True)
-pid = os.fork()
-if pid == 0:
-    time.sleep(600)
-    os._exit(0)
-gates.reach("forked", str(pid))
-gates.wait("never", 600)
-"""
+def test_a_lock_that_cannot_be_looked_at_is_no_proof_that_the_owner_is_gone(folder: Path) -> None:
+    owner, other = Party(folder), Party(folder, waits=Waits(settle=0.0, poll=0.01, leave=0.05))
+    member = owner.host.enter(run("/h/a")).member
+    assert member is not None
+    member.settle(["/h/a"], multiplex=True)
+
+    def leaves(pid: int, number: int) -> None:
+        owner.host.core.write(
+            lambda tx: tx.execute("UPDATE gateways SET state = 'stopped', ended_at = 1.0 WHERE ended_at IS NULL")
+        )
+        (folder / "gateway.lock").rename(folder / "moved")
+        (folder / "gateway.lock").mkdir()
+
+    refused = other.host.enter(run("/h/a"), replace=True, signal=leaves)
+    assert refused.verdict.reason is Reason.OWNER_LEAVING
+    assert other.host.markers.list_open() == []
+    member._lock.release()  # type: ignore[union-attr]
+
+
+def test_what_a_start_would_do_on_a_host_that_breaks_while_it_is_read_is_unknown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hermes_state.host import probe
+
+    open_host(folder).close()
+
+    def breaks(reader: object) -> None:
+        raise Corrupt("A page of host.db is damaged.")
+
+    monkeypatch.setattr(probe, "read_host", breaks)
+    facts = facts_for(Request(home="/h/a"), folder=folder)
+    assert (facts.seen, facts.because[-1]) == (Seen.UNKNOWN, "A page of host.db is damaged.")

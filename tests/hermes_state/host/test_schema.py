@@ -13,7 +13,16 @@ from hermes_state.errors import SchemaTooNew, StatementFailed
 from hermes_state.host import open_host
 from hermes_state.host.exits import Outcome, Supervisor
 from hermes_state.host.layout import HOST
-from hermes_state.host.states import TERMINAL, TRANSITIONS, Kind, MarkerEnd, MarkerKind, PlatformState, RunState
+from hermes_state.host.states import (
+    TERMINAL,
+    TRANSITIONS,
+    Kind,
+    MarkerEnd,
+    MarkerKind,
+    PlatformState,
+    RunState,
+    SessionStore,
+)
 from tests.hermes_state.host.hosts import Party, folder_of, run
 
 
@@ -36,6 +45,7 @@ def test_all_steps_together_give_the_schema() -> None:
         ("state TEXT NOT NULL CHECK (state IN ('connecting'", PlatformState),
         ("verdict TEXT NOT NULL CHECK (verdict IN", Outcome),
         ("kind TEXT NOT NULL CHECK (kind IN ('takeover'", MarkerKind), ("ended TEXT CHECK (ended IN", MarkerEnd),
+        ("CHECK (session_store IN", SessionStore),
     ],
 )
 def test_the_checks_hold_the_words_of_the_code(column: str, words: type[StrEnum]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hermes_state.clock import FakeClock
-from hermes_state.host import Entered, Supervisor
+from hermes_state.host import Entered, Kind, Supervisor
 from hermes_state.host.starts import storm_wait
 from tests.hermes_state.host.hosts import Party, folder_of, run
 
@@ -127,3 +128,22 @@ def test_old_rows_go_and_are_counted(tmp_path: Path, fake_clock: FakeClock) -> N
     boot(folder)
     with Party(folder).host.core.reader() as reader:
         assert reader.rows("SELECT table_name, rows FROM forgotten ORDER BY 1") == [("gateways", 1), ("starts", 2)]
+
+
+def test_a_clock_that_is_set_forward_by_a_year_frees_no_guard(tmp_path: Path, fake_clock: FakeClock) -> None:
+    folder = folder_of(tmp_path)
+    for _ in range(3):
+        boot(folder, "s1")
+        fake_clock.step_wall(366 * 86_400.0)
+    found = guards(folder)
+    assert (found.resume, found.loop_starts, found.storm_starts) == (False, 3, 3)
+
+
+def test_a_control_plane_that_comes_and_goes_with_its_app_is_no_start_of_the_gateway(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    for _ in range(7):
+        party = Party(folder)
+        member = party.host.enter(replace(run(HOME), kind=Kind.SERVE), answers=False).member
+        assert member is not None
+        member.leave(reason="the app was closed")
+    assert (guards(folder).storm_starts, guards(folder).wait_seconds) == (0, 0.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hermes_state.clock import FakeClock
-from hermes_state.errors import HostLost
-from hermes_state.host import PlatformState
+from hermes_state.errors import HostLost, InvalidInput
+from hermes_state.host import PlatformState, SessionStore
 from hermes_state.host.status import PlatformStatus, current_platforms
 from tests.hermes_state.host.hosts import Party, folder_of, run
 
@@ -42,6 +42,67 @@ def test_attention_stays_until_the_platform_is_connected(tmp_path: Path, fake_cl
     assert (now.state, now.error_message, now.needs_attention, now.retrying_since) == ("connected", None, None, None)
     member.leave(reason="test over")
     assert party.host.statuses() == []
+
+
+def test_what_a_run_says_of_a_store_stays_while_it_serves_the_home(tmp_path: Path) -> None:
+    party = Party(folder_of(tmp_path))
+    member = party.host.enter(run(HOME)).member
+    assert member is not None
+    with pytest.raises(InvalidInput) as refused:
+        party.host.report_store(member, home=HOME, state=SessionStore.OK)
+    assert refused.value.message == (
+        f"Gateway 1 in {party.host.path} does not serve {HOME}, so it says nothing of its store."
+    )
+    member.settle([HOME, "/h/b"], multiplex=True)
+    party.host.report_store(member, home=HOME, state=SessionStore.UNAVAILABLE)
+    member.settle([HOME, "/h/c"], multiplex=True)
+    assert party.host.statuses()[0].stores == {HOME: SessionStore.UNAVAILABLE, "/h/c": SessionStore.UNKNOWN}
+    member.settle(["/h/c"], multiplex=True)
+    member.settle([HOME, "/h/c"], multiplex=True)
+    assert party.host.statuses()[0].stores[HOME] is SessionStore.UNKNOWN
+    member.leave(reason="test over")
+    with pytest.raises(HostLost):
+        party.host.report_store(member, home=HOME, state=SessionStore.OK)
+
+
+def test_a_restart_that_is_requested_is_seen_and_belongs_to_that_run_alone(tmp_path: Path) -> None:
+    party = Party(folder_of(tmp_path))
+    member = party.host.enter(run(HOME)).member
+    assert member is not None
+    member.beat(active_agents=2, active_work=3)
+    assert party.host.statuses()[0].judged.gateway.restart_requested is False
+    member.request_restart()
+    member.beat()
+    said = party.host.statuses()[0].judged.gateway
+    assert (said.restart_requested, said.active_agents, said.active_work) == (True, 2, 3)
+    member.leave(reason="restart")
+    again = party.host.enter(run(HOME)).member
+    assert again is not None
+    said = party.host.statuses()[0].judged.gateway
+    assert (said.restart_requested, said.active_work) == (False, 0)
+    again.leave(reason="test over")
+
+
+def test_where_a_platform_is_reached_is_kept_without_what_may_be_secret(tmp_path: Path) -> None:
+    party = Party(folder_of(tmp_path))
+    member = party.host.enter(run(HOME)).member
+    assert member is not None
+    party.host.report(
+        member, home=HOME, platform="telegram", state=PlatformState.CONNECTED,
+        ingress_url="https://user:s3cret@example.org:8443/hook?token=s3cret#s3cret", listener_base="http://[::1]:9000",
+    )
+    party.host.report(member, home=HOME, platform="telegram", state=PlatformState.RETRYING)
+    now = only(party)
+    assert (now.ingress_url, now.listener_base) == ("https://example.org:8443/hook", "http://[::1]:9000")
+    party.host.report(member, home=HOME, platform="telegram", state=PlatformState.DISCONNECTED)
+    assert (only(party).ingress_url, only(party).listener_base) == (None, None)
+    for url in ("no url", "https://", "http://h:port/"):
+        with pytest.raises(InvalidInput) as refused:
+            party.host.report(
+                member, home=HOME, platform="telegram", state=PlatformState.CONNECTED, ingress_url=url
+            )
+        assert refused.value.message == "A platform was reported with an address that is no URL."
+    member.leave(reason="test over")
 
 
 def test_of_an_old_and_a_new_run_the_new_ones_word_counts_and_the_old_ones_is_kept(tmp_path: Path) -> None:
@@ -108,3 +169,16 @@ def test_a_run_of_another_boot_is_left_alone_for_a_week(tmp_path: Path, fake_clo
             row = reader.row("SELECT ended_at IS NOT NULL FROM gateways WHERE no = ?", (first.gateway_no,))
         assert row == (int(ended),)
         entered.member.leave(reason="test over")
+
+
+def test_a_sign_of_life_from_a_later_boot_time_than_now_is_not_fresh_but_unknown(
+    tmp_path: Path, fake_clock: FakeClock
+) -> None:
+    """Where the platform does not say which boot this is, its clock begins anew under the same name."""
+    party = Party(folder_of(tmp_path))
+    fake_clock.advance(3600.0)
+    member = party.host.enter(run(HOME)).member
+    assert member is not None
+    fake_clock._write(monotonic=5.0)
+    assert (party.host.statuses()[0].is_fresh, party.host.statuses()[0].quiet_seconds) == (None, None)
+    member.leave(reason="test over")

@@ -1,7 +1,7 @@
-"""Every write names its home, and reaches that home or nothing. T4.1, T4.11, R91 and R97 under their numbers.
+"""Every write names its home, and reaches that home or nothing. T4.1, T4.11, R54, R91 and R97 under their numbers.
 
-The six execution points of T4.1 and the scope of an activity (R91) are an agent's; what is tested is our API, which
-they all write through: without a home, with another home's store, or for a home that is gone, nothing is written.
+The six execution points of T4.1 (R54) and the scope of an activity (R91) are an agent's; what is tested is our API,
+which they all write through: without a home, with another home's store, or for a home that is gone, nothing is written.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def hello(boot_id: str) -> Hello:
 
 def owed(store: Store) -> list[str]:
     with store.core.reader() as reader:
-        return [name for (name,) in reader.rows("SELECT dedupe_id FROM outbox WHERE settled_at IS NULL ORDER BY id")]
+        return [name for (name,) in reader.rows("SELECT kind FROM outbox WHERE settled_at IS NULL ORDER BY id")]
 
 
 def test_dropped_socket_during_a_turn_owes_one_ensure_when_it_is_back(store: Store, turns: Turns) -> None:
@@ -45,10 +45,10 @@ def test_dropped_socket_during_a_turn_owes_one_ensure_when_it_is_back(store: Sto
     assert owed(store) == []
     connections.disconnect(GATEWAY, first.generation)
     second = connections.accept(hello("boot-1"))
-    assert owed(store) == ["ensure/thread/1"]
+    assert owed(store) == ["ensure"]
     assert (second.boot_id_changed, [one.turn_id for one in second.recovery_plan.ensures]) == (False, ["turn-1"])
     connections.accept(hello("boot-1"))  # again before it was answered: asked once
-    assert owed(store) == ["ensure/thread/1"]
+    assert owed(store) == ["ensure"]
 
 
 def test_restarted_plugin_settles_the_turn_within_one_answer(store: Store, turns: Turns) -> None:
@@ -84,10 +84,10 @@ def test_a_turn_that_began_after_an_ensure_was_owed_is_asked_about_by_another(st
     turns.ensure("thread")
     turns.reserve("thread", turn_id="turn-1", generation=str(first.generation), boot_id="boot-1")
     connections.accept(hello("boot-2"))
-    assert owed(store) == ["ensure/thread/1", "ensure/thread/2"]
+    assert owed(store) == ["ensure", "ensure"]
     connections.accept(hello("boot-2"))
     assert turns.ensure("thread").outstanding
-    assert owed(store) == ["ensure/thread/1", "ensure/thread/2"]
+    assert owed(store) == ["ensure", "ensure"]
     turns.send(GATEWAY, Plugin(turns, boot_id="boot-2"))
     turn = turns.get("turn-1")
     assert turn is not None

@@ -25,12 +25,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from socket import create_server
 from typing import Any
 
-from gateway_frames import obey, say
+from gateway_frames import obey, say, told
 from gateway_sockets import Sockets
 from websockets.sync.server import serve
 
+from hermes_state.errors import StateError
 from hermes_state.gateway import Connection, Server, VersionRange
 from hermes_state.outbox import NotSent
 from hermes_state.store import Store, open_store
@@ -122,9 +124,12 @@ class People:
 
 def look(server: Server, sockets: Sockets) -> None:
     """Do what is due now."""
-    ticked = server.tick()
+    try:
+        ticked = server.tick()
+    except StateError as error:  # such as a full disk, or a lock that somebody holds: the next look tells what this found
+        return say("not written", **told(error))
     for ended in ticked.ended:  # revoked or removed by anybody, silent, or another server took over
-        sockets.close(ended.connection.generation, ended.code)
+        sockets.close(ended.connection.generation, ended.code, why=server.why_out(ended))
     for connection in ticked.owed:
         sockets.wake(connection)
     for due in ticked.probes:
@@ -136,15 +141,28 @@ def main() -> int:
     parser.add_argument("--store", type=Path, required=True, help="folder of the store")
     parser.add_argument("--port", type=int, default=0, help="0: one that is free")
     parser.add_argument("--versions", default="1-2", help="of the protocol, such as 1-2")
+    parser.add_argument("--take-over", action="store_true", help="from a server that runs, instead of being refused")
     asked = parser.parse_args()
     lowest, _, highest = asked.versions.partition("-")
     versions = VersionRange(int(lowest), int(highest or lowest))
-    with open_store(asked.store) as store, store.gateway.serve(versions=versions) as server:
+    try:
+        return run(asked.store, asked.port, versions, take_over=asked.take_over)
+    except (StateError, OSError) as error:  # a server runs on the store already, or the port is taken
+        say("not serving", **told(error))
+        return error.exit_code if isinstance(error, StateError) else 1
+
+
+def run(folder: Path, port: int, versions: VersionRange, *, take_over: bool) -> int:
+    """Serve until it is ended. The port first: who cannot listen takes no store over from who can."""
+    with (
+        create_server(("127.0.0.1", port)) as bound, open_store(folder) as store,
+        store.gateway.serve(versions=versions, take_over=take_over) as server,
+    ):
         sockets = Sockets(store, server)
         people = People(store, server, sockets)
         # Probes of our own, which also say whether the plugin's program answers, take the place of the transport's. A
         # plugin that does not answer must not keep us from the others while its socket is closed.
-        with serve(sockets.serve, "127.0.0.1", asked.port, ping_interval=None, close_timeout=1.0) as listening:
+        with serve(sockets.serve, sock=bound, ping_interval=None, close_timeout=1.0) as listening:
             threading.Thread(target=listening.serve_forever, daemon=True).start()
             say("serving", port=listening.socket.getsockname()[1], epoch=server.epoch)
             threading.Thread(target=obey, args=(people.commands(),), daemon=True).start()
@@ -154,7 +172,11 @@ def main() -> int:
                     server.wait(1.0)  # or until the store changes, whichever process changed it
             except KeyboardInterrupt:
                 say("interrupted")
+            look(server, sockets)
             # Here the sockets are closed, with 1001: plugins connect again, to the next server. Nothing is stopped.
+        if server.replaced:
+            say("replaced", epoch=server.epoch, message="another server took the store over")
+            return 75
     return 0
 
 

@@ -27,6 +27,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from hermes_state import json_values
+
 _SAYING = threading.Lock()
 
 
@@ -45,7 +47,8 @@ def send(socket: Socket, kind: str, version: int | None = None, **fields: Any) -
 
 def receive(socket: Socket, timeout: float | None = None) -> dict[str, Any]:
     """The next frame. Raises `ValueError` for what is none, `TimeoutError`, and what a closed socket raises."""
-    frame = json.loads(socket.recv(timeout))
+    data = socket.recv(timeout)
+    frame = json_values.load(data if isinstance(data, str) else data.decode())  # bounded: no depth can end a reader
     if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
         raise ValueError("a frame is a JSON object with a type")
     return frame
@@ -73,4 +76,10 @@ def obey(commands: Mapping[str, Callable[..., object]]) -> None:
         try:
             say("done", command=name, result=command(*words))
         except Exception as error:  # of a library as of a typing mistake: the program goes on
-            say("refused", command=name, code=getattr(error, "code", type(error).__name__), message=str(error))
+            say("refused", command=name, **told(error))
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """An error as it is said: its code, what happened, and what to do next where it says so."""
+    said = {"code": getattr(error, "code", type(error).__name__), "message": str(error)}
+    return said | ({"hint": error.hint} if getattr(error, "hint", "") else {})

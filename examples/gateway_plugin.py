@@ -60,7 +60,7 @@ class Plugin:
             send(socket, "enroll", token=token)
             frame = receive(socket, 60)
         if frame["type"] != "enrolled":
-            raise SystemExit(f"It was not enrolled: {frame.get('message')}")
+            raise SystemExit(f"It was not enrolled: {frame.get('message')} {frame.get('hint', '')}".strip())
         staged = self._file.with_suffix(".new")
         with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
             json.dump({name: frame[name] for name in ("instance_id", "credential")}, out)
@@ -117,6 +117,8 @@ class Plugin:
                 say("connected", version=self._version, generation=welcome["generation"])
                 while True:
                     frame = receive(socket)
+                    if frame["type"] == "refused":  # said before its socket is closed: more than the close code can
+                        return str(frame["code"])
                     refuse_other_version(frame, agreed=self._version)
                     self._take(socket, frame)
         except ConnectionClosed as closed:

@@ -11,12 +11,16 @@ import threading
 from socket import SHUT_RDWR
 from typing import Any
 
-from gateway_frames import receive, say, send
+from gateway_frames import receive, say, send, told
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
 
 from hermes_state.errors import (
+    IdempotencyConflict,
+    InstanceRevoked,
     InvalidInput,
+    NotFound,
+    Refused,
     ServerReplaced,
     StaleGeneration,
     StateError,
@@ -70,9 +74,9 @@ class Sockets:
             send(socket, said.pop("type"), **said)
             self.close(str(error.facts["displaced"]), CloseCode.UPGRADE)  # an earlier connection of it is over too
             return close(socket, CloseCode.UPGRADE)
-        except StateError as error:  # by its code the plugin knows whether to come again
-            send(socket, "refused", code=error.code, message=error.message)
-            return close(socket, CloseCode.REFUSED)
+        except StateError as error:  # by the close code the plugin knows whether to come again
+            send(socket, "refused", **told(error))
+            return close(socket, code_for(error))
         connection, plan, owed = accepted.connection, accepted.recovery_plan, threading.Event()
         key = str(connection.generation)
         with self._lock:
@@ -90,11 +94,14 @@ class Sockets:
                 self.close(accepted.displaced.generation, CloseCode.REPLACED)
             while True:
                 self._take(connection, receive(socket))
-        except (ConnectionClosed, StaleGeneration, ServerReplaced):
-            return None  # closed by either end, or replaced
-        except (ValueError, KeyError, TypeError, StateError) as error:
-            say("odd frame", instance_id=connection.instance_id, message=str(error))
+        except (ConnectionClosed, StaleGeneration, ServerReplaced, InstanceRevoked):
+            return None  # closed by either end, replaced or revoked: the next look closes it with the code for that
+        except (InvalidInput, Refused, ValueError, KeyError, TypeError, NotFound, IdempotencyConflict) as error:
+            say("odd frame", instance_id=connection.instance_id, **told(error))
             return close(socket, 1002)
+        except StateError as error:  # such as a locked store: not the plugin's fault, it comes again
+            say("not taken", instance_id=connection.instance_id, **told(error))
+            return close(socket, 1013)
         finally:
             with self._lock:
                 del self._live[key]
@@ -110,7 +117,7 @@ class Sockets:
             # What takes time, such as asking a person, belongs here: there is no transaction, and nobody waits.
             issued = self.store.instances.redeem(token, actor="plugin")
         except StateError as error:
-            return send(socket, "refused", code=error.code, message=error.message)
+            return send(socket, "refused", **told(error))
         return send(socket, "enrolled", instance_id=issued.instance.instance_id, credential=issued.credential)
 
     # --- hearing ---------------------------------------------------------------------------------------------
@@ -118,20 +125,20 @@ class Sockets:
     def _take(self, connection: Connection, frame: dict[str, Any]) -> None:
         """One frame of a plugin."""
         refuse_other_version(frame, agreed=connection.protocol_version)
-        requests = self.server.requests
+        who = connection.instance_id, connection.generation
         match frame["type"]:
             case "pong":
-                self.server.pong(connection.instance_id, connection.generation, frame["probe"])
+                self.server.pong(*who, frame["probe"])
             case "answer" if "refused" in frame:
-                requests.refuse(frame["id"], RefusedByPlugin(str(frame["refused"])))
+                self.server.refuse(*who, frame["id"], RefusedByPlugin(str(frame["refused"])))
             case "answer":
-                requests.answer(frame["id"], frame["result"])
+                self.server.answer(*who, frame["id"], frame["result"])
             case "message":
                 routed = self.steers.route(
                     Message(chat_id=frame["chat_id"], text=frame["text"], reply_to=frame.get("reply_to"))
                 )
                 if routed.message_id is not None:
-                    requests.answer(routed.message_id, routed.verdict)
+                    self.server.answer(*who, routed.message_id, routed.verdict)
                 if routed.output is not None:
                     say("message", thread_id=routed.output.chat_id, text=routed.output.text)
             case kind:
@@ -175,10 +182,14 @@ class Sockets:
             owed.clear()
             try:
                 sent = self.server.send(connection.instance_id, connection.generation, handler, most=1)
-            except (StaleGeneration, ServerReplaced):
+            except (StaleGeneration, ServerReplaced, InstanceRevoked):
                 return  # the socket is gone, or another server sends
             except Unanswered as error:
-                say("unanswered", instance_id=connection.instance_id, message=error.message)  # it stays owed
+                say("unanswered", instance_id=connection.instance_id, **told(error))  # it stays owed
+                continue
+            except StateError as error:  # such as a full disk: it stays owed, and is sent when this is woken again
+                say("not sent", instance_id=connection.instance_id, **told(error))
+                owed.wait()
                 continue
             for claim, verdict in sent:  # what follows from it is in the store by now
                 one = claim.primary
@@ -216,10 +227,13 @@ class Sockets:
             with contextlib.suppress(NotSent):  # whoever reads from its socket hears of its end
                 self.tell(connection, "ping", probe=due.probe)
 
-    def close(self, generation: Generation | str, code: int) -> None:
-        """Close the socket of a connection that is over, saying why."""
+    def close(self, generation: Generation | str, code: int, *, why: StateError | None = None) -> None:
+        """Close the socket of a connection that is over, saying why: some codes stand for several reasons."""
         if (found := self._found(generation)) is not None:
             say("closing", generation=str(generation), code=int(code))
+            if why is not None:
+                with contextlib.suppress(ConnectionClosed):  # it is gone already
+                    send(found[0], "refused", **told(why))
             close(found[0], code)
 
     def cut(self, connection: Connection) -> bool:
@@ -231,6 +245,14 @@ class Sockets:
     def _found(self, generation: Generation | str) -> tuple[ServerConnection, threading.Event] | None:
         with self._lock:
             return self._live.get(str(generation))
+
+
+def code_for(error: StateError) -> int:
+    """With what to close the socket of a plugin that was not let in."""
+    if isinstance(error, InvalidInput):
+        return CloseCode.NO_HELLO
+    # What is no word about the plugin, such as a locked store, is no reason for it to stay away.
+    return CloseCode.REFUSED if isinstance(error, Refused) else 1013
 
 
 def close(socket: ServerConnection, code: int) -> None:

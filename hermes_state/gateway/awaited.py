@@ -42,8 +42,8 @@ class AsyncServer:
         self.sync = sync
         # What becomes of a call's result that nobody gets, because its await was cancelled.
         self._undo: dict[str, Callable[[Any], object]] = {
-            "accept": sync.take_back, "poll": sync.tell_again, "tick": sync.tell_again, "claim": self._give_back,
-            "reserve": self._not_announced, "close": sync.tell_ended,
+            "accept": sync.take_back, "poll": sync.untold.keep_all, "tick": sync.untold.keep_all, "claim": self._give_back,
+            "reserve": self._not_announced, "close": lambda ended: sync.untold.keep(ended=ended),
         }
 
     def __getattr__(self, name: str) -> Any:

@@ -16,31 +16,32 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from hermes_state.changes import Changes, feed
 from hermes_state.errors import InvalidInput, StateError, VersionIncompatible
+from hermes_state.gateway.asking import Asking
 from hermes_state.gateway.let_in import EveryoneLetIn, LetIn
 from hermes_state.gateway.records import GOING_AWAY, Ended, Noticed, Ticked, ended_with, reason_of
 from hermes_state.gateway.starts import Starts
 from hermes_state.gateway.untold import Untold
+from hermes_state.gateway.upkeep import Upkeep
 from hermes_state.instances import credentials, registry
 from hermes_state.instances.close_codes import CloseCode
 from hermes_state.instances.connection_records import Accepted, Connection, DeliveryAccepted, Hello, Link, refuse_odd
 from hermes_state.instances.connections import Connections
-from hermes_state.instances.generations import Generation, current_epoch, let_go, parse
+from hermes_state.instances.generations import Generation, current_epoch, let_go, parse, refuse_no_generation
 from hermes_state.instances.last_seen import LastSeen
 from hermes_state.instances.liveness import Act, Watch
 from hermes_state.instances.sanitising import sanitised
 from hermes_state.instances.states import State
 from hermes_state.outbox import NotAdmitted
 from hermes_state.owners.presence import presence_of
-from hermes_state.turns import operations, owing, sending, threads
-from hermes_state.turns.correlation import SWEEP_EVERY_SECONDS, Correlator, Request
-from hermes_state.turns.records import find_thread, instance_of
+from hermes_state.turns import operations, owing, sending
+from hermes_state.turns.correlation import Correlator
+from hermes_state.turns.records import instance_of, told
 from hermes_state.turns.recovery import RecoveryPlan, apply_recovery, plan_recovery
 from hermes_state.turns.turns import Turns
 
@@ -55,11 +56,7 @@ if TYPE_CHECKING:
     from hermes_state.turns.records import Turn
 
 
-# How long `tick` leaves writing alone after it failed: a second is for probes, which do not wait for a full disk.
-WRITE_AGAIN_SECONDS = 5.0
-
-
-class Server:
+class Server(Asking):
     """One start of a gateway server on one store. Safe for threads; calls are short, none waits for a peer."""
 
     def __init__(
@@ -74,16 +71,13 @@ class Server:
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._let_in = EveryoneLetIn()
-        self._untold = Untold()
-        self._swept_at = self._write_from = core.clock.monotonic()
+        self.untold = Untold()  # told by the next `poll`, `tick` or `close`
         self._closed, self._holds = False, True
         self._pid = os.getpid()
         # Who waits for an answer on a connection.
         self.requests = Correlator(core.clock)
-        # Whether another server was started on the store, as far as the last `poll` saw: end this one.
-        self.replaced = False
-        # Of the change feed, up to which `poll` has looked.
-        with core.reader() as reader:
+        self.replaced = False  # by another server, as far as the last `poll` saw: end this one
+        with core.reader() as reader:  # of the change feed, up to which `poll` has looked
             self.position = feed.position_of(reader)
         self._connections: Connections[RecoveryPlan] = Connections(
             core, versions=versions, authenticate=credentials.authenticate, plan=plan_recovery,
@@ -94,6 +88,9 @@ class Server:
         )
         self.epoch = self._connections.epoch
         self._starts = Starts(core, self._turns, epoch=self.epoch, guard=self._guard, link=self._connections.link)
+        self._upkeep = Upkeep(
+            core.clock, sweeps=(self._turns.sweep,), always=(self._last_seen.write, self._starts.tidy)
+        )
 
     # --- who comes and goes ----------------------------------------------------------------------------------
 
@@ -142,7 +139,7 @@ class Server:
         """Nobody has a socket for what was accepted: end it; of the connection that it displaced `poll` tells."""
         self.disconnect(accepted.connection.instance_id, accepted.generation, code=code)
         if accepted.displaced is not None:
-            self._untold.keep(ended=[ended_with(accepted.displaced, CloseCode.REPLACED)])
+            self.untold.keep(ended=[ended_with(accepted.displaced, CloseCode.REPLACED)])
 
     def admit_delivery(self, hello: Hello) -> DeliveryAccepted:
         """Authenticate a socket that only delivers home; it displaces nobody. Raises as `accept`."""
@@ -219,40 +216,6 @@ class Server:
         """Telling the gateway of a reserved turn failed with this error; see `start`. Raises no `StateError`."""
         self._starts.not_announced(turn, error)
 
-    @contextmanager
-    def request(
-        self, instance_id: str, generation: Generation, method: str, *, thread_id: str | None = None,
-        request_id: str | None = None, seconds: float | None = None,
-    ) -> Iterator[Request]:
-        """Begin a request for the `with` block in which it is sent and waited for; see `Correlator.request`.
-
-        Raises `StaleGeneration`, `InstanceRevoked`, `ServerReplaced`, and, of a thread whose stop is owed or done,
-        `ThreadStopped`.
-        """
-        self.refuse_request(instance_id, generation, thread_id)
-        with self.begun(instance_id, generation, method, request_id=request_id, seconds=seconds) as request:
-            yield request
-
-    @contextmanager
-    def begun(
-        self, instance_id: str, generation: Generation, method: str, *, request_id: str | None, seconds: float | None
-    ) -> Iterator[Request]:
-        """The second half of `request`, in memory: of a connection that ended meanwhile it is refused at once."""
-        with self.requests.request(
-            instance_id, str(generation), method, request_id=request_id, seconds=seconds
-        ) as request:
-            self._connections.refuse_stale(instance_id, generation)
-            yield request
-
-    def refuse_request(self, instance_id: str, generation: Generation, thread_id: str | None) -> None:
-        """Raise what `request` raises before it begins."""
-        self.refuse_stale(instance_id, generation)
-        if thread_id is not None:
-            with self._core.reader() as reader:
-                thread = find_thread(reader, thread_id)
-                if thread is not None:
-                    threads.refuse_stopped(reader, thread)
-
     # --- what comes in ---------------------------------------------------------------------------------------
 
     def receive(self, instance_id: str, generation: Generation, frame: Frame) -> Received:
@@ -271,7 +234,10 @@ class Server:
         return self._connections.record_session_count(instance_id, generation, count)
 
     def pong(self, instance_id: str, generation: Generation, probe: int) -> bool:
-        """A probe was answered; in memory. False for an earlier connection."""
+        """A probe was answered; in memory. False for an earlier connection. Raises `InvalidInput`."""
+        refuse_no_generation(generation)
+        if isinstance(probe, bool) or not isinstance(probe, int):
+            raise InvalidInput(f"A pong has the number of its probe, not {told(probe, 80)!r}.", argument="probe")
         counts = self._watch.answer(instance_id, generation, probe, self._core.clock.monotonic())
         if counts:
             self._last_seen.note(instance_id)
@@ -307,8 +273,8 @@ class Server:
             # Nothing that follows can fail: what was found is told.
             self.position, self.replaced = position, self.replaced or replaced
             self._let_in.renamed(renamed)
-            renamed = self._untold.renamed() + renamed
-        ended = self._untold.ended() + self._end(out)
+            renamed = self.untold.renamed() + renamed
+        ended = self.untold.ended() + self._end(out)
         if self.replaced:
             ended += self._end((one, GOING_AWAY) for one in self._connections.connected())
         here = (self._connections.link(instance_of(transport)).connection for transport in transports)
@@ -324,50 +290,22 @@ class Server:
         """
         noticed = self.poll()
         now = self._core.clock.monotonic()
-        probes, ended = self._untold.probes(), list(noticed.ended)
+        probes, ended = self.untold.probes(), list(noticed.ended)
         for due in self._watch.due(now):
             if due.act is Act.PROBE:
                 probes.append(due)
             elif (live := self._connections.link(due.instance_id).connection) and live.generation == due.generation:
                 ended += self._end([(live, CloseCode.NOT_ANSWERING)])
         self.requests.end_overdue()
+        self.requests.sweep()
         found = Ticked(ended=tuple(ended), renamed=noticed.renamed, owed=noticed.owed, probes=tuple(probes))
         try:
-            self._upkeep(now)
+            if not self.replaced:
+                self._upkeep.run()
         except BaseException:
-            self._untold.keep_all(found)
+            self.untold.keep_all(found)
             raise
         return found
-
-    def tell_again(self, found: Noticed) -> None:
-        """Nobody heard what `poll` or `tick` gave, such as an await that was cancelled: the next call tells it."""
-        self._untold.keep_all(found)
-
-    def tell_ended(self, ended: Iterable[Ended]) -> None:
-        """Nobody heard what `close` gave: the next call of it tells."""
-        self._untold.keep(ended=ended)
-
-    def _upkeep(self, now: float) -> None:
-        """Write what the time brings; after a failure not before some seconds have passed."""
-        with self._lock:
-            if now < self._write_from:
-                return
-            sweep = now - self._swept_at >= SWEEP_EVERY_SECONDS
-        try:
-            if sweep:
-                self.requests.sweep()
-            if not self.replaced:
-                if sweep:
-                    self._turns.sweep()
-                self._last_seen.write()
-                self._starts.tidy()
-        except BaseException:
-            with self._lock:
-                self._write_from = self._core.clock.monotonic() + WRITE_AGAIN_SECONDS
-            raise
-        if sweep:
-            with self._lock:
-                self._swept_at = now
 
     # --- looking ---------------------------------------------------------------------------------------------
 
@@ -409,12 +347,12 @@ class Server:
             self._closed, waits = True, list(self._waits)
         for wait in waits:
             wait.stop()
-        ended = self._untold.ended() + self._end((one, GOING_AWAY) for one in self._connections.connected())
+        ended = self.untold.ended() + self._end((one, GOING_AWAY) for one in self._connections.connected())
         if self._holds and self._pid == os.getpid():  # a forked child's copy holds nothing
             try:
                 self._core.write(lambda tx: let_go(tx, self.epoch))
             except BaseException:
-                self._untold.keep(ended=ended)
+                self.untold.keep(ended=ended)
                 raise
             self._holds = False  # not before: a write that failed is tried again by the next call
         return ended

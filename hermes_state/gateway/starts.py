@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from hermes_state.errors import IdempotencyConflict, NotConnected, StateError, ThreadNotFound, Unanswered
 from hermes_state.instances import bindings
 from hermes_state.outbox.verdicts import lost_by
-from hermes_state.turns import operations, recovery, settling
-from hermes_state.turns.records import find_turn, need_thread
+from hermes_state.turns import operations, recovery, settling, threads
+from hermes_state.turns.records import find_thread, find_turn, need_thread
 from hermes_state.turns.states import TurnEvent, TurnState
 
 if TYPE_CHECKING:
@@ -163,6 +163,9 @@ class Starts:
             )
         connection = self._link(bound.instance_id).connection
         if connection is None:
+            with self._core.reader() as reader:
+                if (thread := find_thread(reader, thread_id)) is not None:
+                    threads.refuse_out(reader, thread)
             raise NotConnected(
                 f"Instance {bound.instance_id!r}, which serves thread {thread_id!r} of {self._core.path}, is not"
                 " connected to this server.",

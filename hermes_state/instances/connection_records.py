@@ -110,7 +110,10 @@ def refuse_odd(hello: Hello) -> None:
                 f"{', not empty' if name in ('instance_id', 'boot_id') else ''}.",
                 argument=name,
             )
-    if len(hello.capabilities) > MOST_CAPABILITIES or not all(map(_fine, hello.capabilities)):
+    if not isinstance(hello.versions, VersionRange):
+        raise InvalidInput(f"versions of a hello are a VersionRange, not {hello.versions!r:.80}.", argument="versions")
+    given = hello.capabilities
+    if not isinstance(given, (tuple, list)) or len(given) > MOST_CAPABILITIES or not all(map(_fine, given)):
         raise InvalidInput(
             f"capabilities of a hello are at most {MOST_CAPABILITIES} texts of at most {MOST_CHARACTERS} characters.",
             argument="capabilities",

@@ -32,7 +32,7 @@ from hermes_state.instances.connection_records import (
     refuse_odd,
 )
 from hermes_state.instances.connection_states import LinkEvent, LinkState, PublicStatus, public_status, to_event
-from hermes_state.instances.generations import Generation, current_epoch, raise_epoch
+from hermes_state.instances.generations import Generation, current_epoch, raise_epoch, refuse_no_generation
 from hermes_state.instances.protocol import VersionRange, negotiate
 
 if TYPE_CHECKING:
@@ -243,6 +243,7 @@ class Connections(Generic[Plan]):
 
     def refuse_stale(self, instance_id: str, generation: Generation) -> Connection:
         """The live connection of this generation. Raises `StaleGeneration`: for whatever a frame is stamped with."""
+        refuse_no_generation(generation)
         with self._lock:
             current = self._links.get(instance_id, Link()).connection
         if current is None or current.generation != generation:
@@ -257,6 +258,7 @@ class Connections(Generic[Plan]):
     # --- inside ----------------------------------------------------------------------------------------------
 
     def _present(self, instance_id: str, generation: Generation) -> Connection | None:
+        refuse_no_generation(generation)
         connection = self._links.get(instance_id, Link()).connection
         return connection if connection is not None and connection.generation == generation else None
 

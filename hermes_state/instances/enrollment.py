@@ -13,7 +13,6 @@ trust it any more.
 from __future__ import annotations
 
 import hmac
-import math
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.changes.records import record
@@ -39,7 +38,8 @@ def mint(tx: Transaction, instance_id: str, *, at: float, ttl_seconds: float = T
 
     Raises `InvalidInput`, `InstanceNotFound`, `InstanceRemoved`.
     """
-    if isinstance(ttl_seconds, bool) or not 0 < ttl_seconds <= LONGEST_TTL_SECONDS or math.isnan(ttl_seconds):
+    number = isinstance(ttl_seconds, (int, float)) and not isinstance(ttl_seconds, bool)
+    if not number or not 0 < ttl_seconds <= LONGEST_TTL_SECONDS:
         raise InvalidInput(
             f"A token is good for more than 0 and at most {LONGEST_TTL_SECONDS:.0f} seconds, not {ttl_seconds!r}.",
             argument="ttl_seconds",
@@ -66,7 +66,7 @@ def check(reader: Reader, token: str, *, at: float) -> Enrollment:
         "SELECT token_digest, instance_id, created_at, expires_at, state FROM enrollment_tokens WHERE token_digest = ?",
         (given,),
     )
-    if row is None or given is None or not hmac.compare_digest(bytes(row[0]), given) or not _good(row[4], row[3], at):
+    if row is None or given is None or not hmac.compare_digest(bytes(row[0]), given) or not _good(row[2], row[3], row[4], at):
         raise _expired(reader)
     return Enrollment(instance_id=row[1], created_at=row[2], expires_at=row[3])
 
@@ -80,7 +80,7 @@ def consume(tx: Transaction, token: str, *, at: float, actor: str) -> Issued:
     found = check(tx, token, at=at)
     won = tx.execute(
         "UPDATE enrollment_tokens SET state = 'consumed', settled_at = ?1 WHERE token_digest = ?2"
-        " AND state = 'pending' AND expires_at >= ?1",
+        " AND state = 'pending' AND expires_at >= ?1 AND created_at - (expires_at - created_at) <= ?1",
         (at, credentials.digest(tx, "token", token)),
     )
     if won != 1:
@@ -128,8 +128,9 @@ def forget(tx: Transaction, instance_id: str, *, at: float) -> bool:
 def sweep(tx: Transaction, *, at: float, limit: int = STEP) -> Swept:
     """Take out up to `limit` tokens whose time is over, the oldest first."""
     due = tx.rows(
-        "SELECT token_digest, state FROM enrollment_tokens WHERE expires_at < ? ORDER BY expires_at LIMIT ?",
-        (at, limit + 1),
+        "SELECT token_digest, state FROM enrollment_tokens WHERE expires_at < ?1 OR created_at > ?2"
+        " ORDER BY expires_at LIMIT ?3",
+        (at, at + LONGEST_TTL_SECONDS, limit + 1),  # the latter by a clock that was ahead: they are good at no time
     )
     gone = due[:limit]
     tx.executemany("DELETE FROM enrollment_tokens WHERE token_digest = ?", [(digest,) for digest, _state in gone])
@@ -147,8 +148,10 @@ def _settle(tx: Transaction, instance_id: str, event: TokenEvent, *, at: float) 
     )
 
 
-def _good(state: Any, expires_at: float, at: float) -> bool:
-    return TokenState(state) is TokenState.PENDING and not expired(expires_at, at)
+def _good(created_at: float, expires_at: float, state: Any, at: float) -> bool:
+    """A token is good from when it was minted; a clock may be set back since by no more than what it is good for."""
+    ahead = created_at - at > expires_at - created_at
+    return TokenState(state) is TokenState.PENDING and not expired(expires_at, at) and not ahead
 
 
 def _expired(reader: Reader) -> EnrollmentExpired:

@@ -48,6 +48,15 @@ def parse(text: str) -> Generation:
     return Generation(int(epoch), int(number))
 
 
+def refuse_no_generation(value: object) -> None:
+    """Raise `InvalidInput` for what is no generation, such as its text."""
+    if not isinstance(value, Generation):
+        raise InvalidInput(
+            f"A generation is what accept gave, not {value!r:.60}.",
+            hint="Use generations.parse for the text of one." if isinstance(value, str) else "", argument="generation",
+        )
+
+
 def raise_epoch(tx: Transaction, *, owner: OwnerIdentity | None = None, clock: Clock = SYSTEM) -> int:
     """One start of the server more; gives its epoch. Every server of an earlier epoch is refused from then on.
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
+import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_state import tombstones
-from hermes_state.errors import InvalidInput, NotFound
+from hermes_state import json_values, tombstones
+from hermes_state.errors import InvalidInput, NicknameConflict, NotFound
 from hermes_state.instances import credentials, nicknames, registry, removal
 from hermes_state.instances.states import State
 
@@ -47,6 +47,7 @@ class Older:
     revoked: bool
     removed: bool
     credential: str | None = field(repr=False)
+    without: tuple[str, ...] = ()  # what of it is not brought in, and why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class Imported:
 
     added: tuple[tuple[str, State], ...]  # id and state of what was brought in
     present: tuple[str, ...]  # ids that were here before, or removed here; unchanged
-    problems: tuple[tuple[str, str], ...]  # id or file name, and why it was not brought in
+    problems: tuple[tuple[str, str], ...]  # id or file name, and why it, or what of it, was not brought in
 
 
 def read_folder(folder: Path) -> tuple[list[Older], list[tuple[str, str]]]:
@@ -67,14 +68,17 @@ def read_folder(folder: Path) -> tuple[list[Older], list[tuple[str, str]]]:
         )
     found: list[Older] = []
     problems: list[tuple[str, str]] = []
-    keys: dict[str, bytes] = {}
+    keys: dict[str, bytes | str] = {}  # of a file that cannot be read, why
     blobs: dict[str, tuple[Path, bytes]] = {}
     for kind, instance_id, path in _files(folder, problems):
         try:
             with path.open("rb") as opened:
                 content = opened.read(MOST_BYTES + 1)
         except OSError as error:
-            problems.append((path.name, f"cannot be read: {error.strerror}"))
+            why = f"cannot be read: {error.strerror}"
+            problems.append((path.name, why))
+            if kind == "credential":
+                keys[instance_id] = why
             continue
         if kind == "credential":
             keys[instance_id] = content
@@ -90,6 +94,19 @@ def read_folder(folder: Path) -> tuple[list[Older], list[tuple[str, str]]]:
     return found, problems
 
 
+def with_free_name(reader: Reader, older: Older) -> Older:
+    """A revoked instance whose nickname another one has, with one that is free: its revocation is brought in all the
+    same. Everybody else as it is."""
+    if older.revoked and not older.removed:
+        try:
+            registry.refuse_taken(reader, older.nickname, nicknames.nickname_key(older.nickname), older.instance_id)
+        except NicknameConflict:
+            free = fallback(older.instance_id)
+            why = f"is brought in as {free!r}: {older.nickname!r} is taken"
+            return replace(older, nickname=free, without=(*older.without, why))
+    return older
+
+
 def refuse_or_state(reader: Reader, older: Older) -> State | None:
     """The state that an instance would be brought in with; None when the id is here, or was removed here.
 
@@ -100,17 +117,23 @@ def refuse_or_state(reader: Reader, older: Older) -> State | None:
         return None
     if older.removed:
         return State.REMOVED
-    registry.refuse_taken(reader, older.nickname, nicknames.nickname_key(older.nickname), older.instance_id)
     if older.revoked:
         return State.REVOKED
+    registry.refuse_taken(reader, older.nickname, nicknames.nickname_key(older.nickname), older.instance_id)
     return State.CONFIGURED if older.credential is None else State.ENROLLED
 
 
-def bring_in(tx: Transaction, older: Older, *, actor: str, at: float, horizon_seconds: float) -> State | None:
-    """Add one instance; None when the id is here, or was removed here. Raises `NicknameConflict`."""
+def bring_in(
+    tx: Transaction, older: Older, *, actor: str, at: float, horizon_seconds: float
+) -> tuple[State | None, tuple[str, ...]]:
+    """Add one instance, and give its state and what of it was left out; None when the id is here, or was removed here.
+
+    Raises `NicknameConflict`.
+    """
     state = refuse_or_state(tx, older)
     if state is None:
-        return None
+        return None, ()
+    older = with_free_name(tx, older)
     registry.add(
         tx, older.instance_id, nickname=older.nickname, connector_url=older.connector_url, actor=actor, at=at,
         state=state, reason="brought in from older files",
@@ -122,7 +145,7 @@ def bring_in(tx: Transaction, older: Older, *, actor: str, at: float, horizon_se
             tx, older.instance_id, actor=actor, reason="was removed in older files", at=at,
             horizon_seconds=horizon_seconds,
         )
-    return state
+    return state, older.without
 
 
 def _files(folder: Path, problems: list[tuple[str, str]]) -> Iterator[tuple[str, str, Path]]:
@@ -138,22 +161,47 @@ def _files(folder: Path, problems: list[tuple[str, str]]) -> Iterator[tuple[str,
             problems.append((path.name, "its name holds no instance id"))
 
 
-def _older(instance_id: str, content: bytes, key: bytes | None) -> Older:
+def _older(instance_id: str, content: bytes, key: bytes | str | None) -> Older:
+    """One instance. Raises `ValueError`, `InvalidInput`: it is not brought in.
+
+    A revocation and a removal are brought in whatever else the file says: left out, anybody could take the id.
+    """
     if len(content) > MOST_BYTES:
         raise ValueError(f"has more than {MOST_BYTES} bytes")
     try:
-        fields: Any = json.loads(content)
+        fields: Any = json_values.load(content.decode())
     except ValueError:
         raise ValueError("is not JSON") from None
     if not isinstance(fields, dict):
         raise ValueError("is no JSON object")
     revoked, removed = (_flag(fields, name) for name in ("revoked", "removed"))
+    over = revoked or removed
+    without: list[str] = []
     url = fields.get("connectorUrl") or None
+    try:
+        connector_url = None if url is None else nicknames.connector_url(url)
+    except InvalidInput as error:
+        connector_url = None
+        without.append(f"is brought in without its connector: {error.message}")
+    try:
+        nickname = nicknames.nickname(fields.get("nickname"))[0]
+    except InvalidInput as error:
+        if not over:
+            raise
+        nickname = fallback(instance_id)
+        without.append(f"is brought in as {nickname!r}: {error.message}")
+    if isinstance(key, str) and not over:
+        raise ValueError(f"has a credential beside it that {key}; try again when it can be read")
     return Older(
-        instance_id=instance_id, nickname=nicknames.nickname(fields.get("nickname"))[0],
-        connector_url=None if url is None else nicknames.connector_url(url), revoked=revoked, removed=removed,
-        credential=None if key is None or revoked or removed else _credential(key),
+        instance_id=instance_id, nickname=nickname, connector_url=connector_url, revoked=revoked, removed=removed,
+        credential=None if key is None or isinstance(key, str) or over else _credential(key),
+        without=tuple(without),
     )
+
+
+def fallback(instance_id: str) -> str:
+    """The nickname of a revoked or removed instance that cannot have its own: what its id begins with, and a mark."""
+    return f"{instance_id[:40].strip()} {hashlib.sha256(instance_id.encode()).hexdigest()[:12]}"
 
 
 def _flag(fields: dict[str, Any], name: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_state import tombstones
 from hermes_state.errors import InvalidInput, NicknameConflict
@@ -29,6 +29,7 @@ from hermes_state.instances.records import (
     Swept,
 )
 from hermes_state.instances.states import Event, State
+from hermes_state.outbox.inputs import MOST_ID, whole
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -70,8 +71,9 @@ class Instances:
         `InvalidInput`.
         """
         _refuse_limit(limit)
+        wanted = None if states is None else [_state(one) for one in _listed(states)]
         with self._core.reader() as reader:
-            return registry.page(reader, states=None if states is None else list(states), limit=limit, after=after)
+            return registry.page(reader, states=wanted, limit=limit, after=whole("after", after, 0, MOST_ID))
 
     # --- adding and enrolling --------------------------------------------------------------------------------
 
@@ -293,15 +295,18 @@ class Instances:
         added: list[tuple[str, State]] = []
         present: list[str] = []
         for older in found:
-            def work(tx: Transaction, at: float, older: importing.Older = older) -> State | None:
+            def work(
+                tx: Transaction, at: float, older: importing.Older = older
+            ) -> tuple[State | None, tuple[str, ...]]:
                 return importing.bring_in(tx, older, actor=who, at=at, horizon_seconds=horizon_seconds)
 
             try:
                 if dry_run:
                     with self._core.reader() as reader:
                         state = importing.refuse_or_state(reader, older)
+                        without = importing.with_free_name(reader, older).without
                 else:
-                    state = self._write(work)
+                    state, without = self._write(work)
             except NicknameConflict as error:
                 problems.append((older.instance_id, error.message))
                 continue
@@ -309,11 +314,27 @@ class Instances:
                 present.append(older.instance_id)
             else:
                 added.append((older.instance_id, state))
+                problems += [(older.instance_id, why) for why in without]
         return importing.Imported(added=tuple(added), present=tuple(present), problems=tuple(problems))
 
     def _write(self, work: Callable[[Transaction, float], Result]) -> Result:
         """One transaction at `power`, with the time read inside."""
         return self._core.write(lambda tx: work(tx, self._core.clock.now()), durability="power")
+
+
+def _listed(states: Any) -> list[Any]:
+    if isinstance(states, (str, bytes)) or not isinstance(states, Iterable):
+        raise InvalidInput(f"states is a list of states, not {states!r:.80}.", argument="states")
+    return list(states)
+
+
+def _state(value: Any) -> State:
+    try:
+        return State(value)
+    except ValueError:
+        raise InvalidInput(
+            f"{value!r:.80} is no state of an instance.", hint=f"Known are {', '.join(State)}.", argument="states"
+        ) from None
 
 
 def _refuse_limit(limit: int) -> None:

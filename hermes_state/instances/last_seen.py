@@ -6,7 +6,8 @@ written. After a crash the stored time is too old by at most that much. What was
 a server that heard of it before.
 
 Not for: whether an instance is connected (see `connections`). Writing it with each connect was rejected: it is one
-commit a socket blip, and wakes all who follow the changes of instances.
+commit a socket blip, and wakes all who follow the changes of instances. Keeping a time that lies ahead was rejected: a
+clock that was a year ahead for a minute would say "seen" for a year.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # The N of "at most once in N minutes": people ask for "today" or "since Monday", not for seconds.
 EVERY_SECONDS = 600.0
+MOST_AHEAD_SECONDS = 86_400.0
 # In one transaction: 1,000 hold the write lock for some 10 ms, and 10,000 that come back at once take 10 s.
 MOST = 1000
 
@@ -38,7 +40,8 @@ class LastSeen:
         """It was heard of now: a frame or a pong came. In memory only."""
         at = self._core.clock.now()
         with self._lock:
-            self._heard[instance_id] = max(at, self._heard.get(instance_id, at))
+            before = self._heard.get(instance_id, at)
+            self._heard[instance_id] = at if _ahead(before, at) else max(at, before)
 
     def write(self) -> int:
         """Store what is due, in one transaction; gives how many instances that were. To be called by a timer."""
@@ -47,7 +50,8 @@ class LastSeen:
             due = dict(islice(
                 (
                     (name, heard) for name, heard in self._heard.items()
-                    if heard - self._written.get(name, float("-inf")) >= EVERY_SECONDS
+                    if heard - (written := self._written.get(name, float("-inf"))) >= EVERY_SECONDS
+                    or _ahead(written, at)
                 ),
                 MOST,
             ))
@@ -60,7 +64,7 @@ class LastSeen:
                     del due[name]
                     continue
                 stored = read(reader, name)  # by an earlier server, or by one that is still there
-                if stored is not None and due[name] - stored < EVERY_SECONDS:
+                if stored is not None and due[name] - stored < EVERY_SECONDS and not _ahead(stored, at):
                     self._remember({name: stored})
                     del due[name]
         if not due:
@@ -85,9 +89,14 @@ def _write(tx: Transaction, due: dict[str, float], *, at: float) -> None:
     tx.executemany(
         "INSERT INTO gateway_last_seen (instance_id, seen_at) SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM"
         " gateway_instances WHERE instance_id = ?1 AND removed_at IS NULL) ON CONFLICT (instance_id)"
-        " DO UPDATE SET seen_at = excluded.seen_at WHERE excluded.seen_at - seen_at >= ?3",
-        [(name, min(heard, at), EVERY_SECONDS) for name, heard in due.items()],
+        " DO UPDATE SET seen_at = excluded.seen_at WHERE excluded.seen_at - seen_at >= ?3 OR seen_at - ?4 > ?5",
+        [(name, min(heard, at), EVERY_SECONDS, at, MOST_AHEAD_SECONDS) for name, heard in due.items()],
     )
+
+
+def _ahead(told: float, at: float) -> bool:
+    """Whether a time was told by a clock that was ahead; one that is a day off may have another time zone."""
+    return told - at > MOST_AHEAD_SECONDS
 
 
 def _is_there(reader: Reader, instance_id: str) -> bool:

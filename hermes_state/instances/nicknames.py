@@ -26,6 +26,8 @@ _UNSEEN = frozenset(
     + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
 )
 # Marks, embeddings, overrides and isolates of direction.
+# Shown as nothing, and no space to Unicode: the empty Braille pattern.
+_BLANK = frozenset("\u2800")
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -60,10 +62,10 @@ def nickname(value: Any) -> tuple[str, str]:
 def instance_id(value: Any) -> str:
     """A new instance's id as a caller gives it. Raises `InvalidInput`."""
     if not isinstance(value, str) or not value or value != value.strip() or len(value) > LONGEST_ID \
-            or not _printable(value) or _seen(value) != value:
+            or not _printable(value) or _seen(value) != value or unicodedata.normalize("NFC", value) != value:
         raise InvalidInput(
-            f"The id of an instance has 1 to {LONGEST_ID} characters that are seen, and no space around it;"
-            f" {value!r:.80} cannot be one.",
+            f"The id of an instance has 1 to {LONGEST_ID} characters that are seen, composed (NFC), and no space around"
+            f" it; {value!r:.80} cannot be one.",
             argument="instance_id",
         )
     return value
@@ -75,10 +77,12 @@ def connector_url(value: Any) -> str:
         parts = urlsplit(value) if isinstance(value, str) and _printable(value) and " " not in value else None
         good = parts is not None and parts.scheme in SCHEMES and bool(parts.hostname) and len(value) <= LONGEST_URL
         secret = parts is not None and (parts.username is not None or parts.password is not None)
+        more = parts is not None and ("?" in value or "#" in value)
     except ValueError:
-        good, secret = False, False
-    if not good or secret:
-        why = "it has a user or a password in it" if good else "it is no such address"
+        good, secret, more = False, False, False
+    if not good or secret or more:
+        told = "it has a user or a password in it" if secret else "it has a query or a fragment, where secrets travel"
+        why = told if good else "it is no such address"
         raise InvalidConnectorUrl(
             f"A connector's URL is an {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} address of at most {LONGEST_URL}"
             f" characters: {why}.",
@@ -99,7 +103,7 @@ def words(name: str, value: Any) -> str:
 
 def _printable(text: str) -> bool:
     return _encodes(text) and not any(
-        unicodedata.category(one) in ("Cc", "Zl", "Zp") or one in _TURNING for one in text
+        unicodedata.category(one) in ("Cc", "Zl", "Zp") or one in _TURNING or one in _BLANK for one in text
     )
 
 

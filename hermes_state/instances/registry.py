@@ -132,12 +132,14 @@ def change(
     Raises `InvalidInput`, `InvalidConnectorUrl`, `InstanceNotFound`, `InstanceRemoved`, `NicknameConflict`.
     """
     before = refuse_change(tx, instance_id, nickname=nickname, connector_url=connector_url)
-    shown, key = nicknames.nickname(before.nickname if nickname is None else nickname)
+    # A name that an earlier release let pass stays as it is until another one is given.
+    shown, key = (before.nickname, None) if nickname is None else nicknames.nickname(nickname)
     url = before.connector_url if connector_url is None else connector_url
     if (shown, url) == (before.nickname, before.connector_url):
         return Changed(instance=before, changed=False)
     tx.execute(
-        "UPDATE gateway_instances SET nickname = ?, nickname_key = ?, connector_url = ? WHERE instance_id = ?",
+        "UPDATE gateway_instances SET nickname = ?, nickname_key = coalesce(?, nickname_key), connector_url = ?"
+        " WHERE instance_id = ?",
         (shown, key, url, instance_id),
     )
     record(tx, TABLE, instance_id, "update", at)

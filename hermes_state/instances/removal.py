@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_state import deletions, tombstones
+from hermes_state.errors import InvalidInput
 from hermes_state.instances import bindings, credentials, enrollment, registry, remembered
 from hermes_state.instances.records import Changed, Freed, Removed
 from hermes_state.instances.states import Event, Gone, State, to_event
@@ -50,6 +51,10 @@ def remove(
 
     Raises `InstanceNotFound`, `InstanceNotRevoked`, `InvalidInput`.
     """
+    if isinstance(horizon_seconds, bool) or not isinstance(horizon_seconds, (int, float)) or not horizon_seconds >= 0:
+        raise InvalidInput(
+            f"horizon_seconds is a number of seconds from 0, not {horizon_seconds!r:.80}.", argument="horizon_seconds"
+        )
     before = registry.allowed(tx, instance_id, Event.REMOVE)
     if before.state is State.REMOVED:
         return Removed(

@@ -162,18 +162,37 @@ class Correlator:
             self._on.setdefault((owner, connection), set()).add(begun.id)
         return begun
 
-    def answer(self, request_id: str, result: Any) -> Reply:
-        """An answer came. Only a first one before the deadline is given to who waits; the others are counted."""
-        return self._answer(request_id, lambda request: request.answer.set_result(result))
+    def answer(
+        self, request_id: str, result: Any, *, owner: str | None = None, connection: str | None = None
+    ) -> Reply:
+        """An answer came. Only a first one before the deadline is given to who waits; the others are counted.
 
-    def refuse(self, request_id: str, error: Exception) -> Reply:
-        """An answer came that refuses: who waits gets the error."""
-        return self._answer(request_id, lambda request: request.answer.set_exception(error))
+        `owner` and `connection`: on whose connection it came; where they are given, a request that was sent to another
+        one is none. What several peers can reach gives them, as `Server.answer` does. Raises `InvalidInput` for an id
+        that is no text.
+        """
+        return self._answer(request_id, (owner, connection), lambda request: request.answer.set_result(result))
 
-    def _answer(self, request_id: str, give: Callable[[Request], None]) -> Reply:
+    def refuse(
+        self, request_id: str, error: Exception, *, owner: str | None = None, connection: str | None = None
+    ) -> Reply:
+        """An answer came that refuses: who waits gets the error. As `answer`."""
+        return self._answer(request_id, (owner, connection), lambda request: request.answer.set_exception(error))
+
+    def _answer(
+        self, request_id: str, sender: tuple[str | None, str | None], give: Callable[[Request], None]
+    ) -> Reply:
+        if not isinstance(request_id, str):
+            raise InvalidInput(f"The id of a request is a text, not {request_id!r:.80}.", argument="request_id")
         self._end_overdue(only=request_id)
         with self._lock:
             state = State.WAITING if request_id in self._waiting else self._ended.get(request_id)
+            waiting = self._waiting.get(request_id)
+            if waiting is not None and any(
+                given not in (None, asked)
+                for given, asked in zip(sender, (waiting.owner, waiting.connection), strict=True)
+            ):
+                state = None
             reply = reply_to(state)
             self.replies[reply] += 1
             request = self._end_locked(request_id, Event.ANSWER) if reply is Reply.DELIVERED else None

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, get_args
 
 from hermes_state.errors import InvalidInput, UnsupportedMessage
-from hermes_state.outbox.inputs import storable
+from hermes_state.outbox.inputs import levels, storable
 from hermes_state.turns.records import ItemType, Thread, Turn
 from hermes_state.turns.states import ThreadEvent, ThreadStatus, TurnEvent, TurnState
 
@@ -63,6 +63,14 @@ class Frame:
                     f" not {value!r:.80}.",
                     hint="Answer it with invalid-message.", argument=name,
                 )
+        if not isinstance(self.kind, FrameKind):
+            raise InvalidInput(f"The kind of a frame is a FrameKind, not {self.kind!r:.80}.", argument="kind")
+        if not isinstance(self.fields, Mapping):
+            raise InvalidInput(
+                f"The fields of a frame are a mapping, not {type(self.fields).__name__}.",
+                hint="Answer it with invalid-message.", argument="fields",
+            )
+        levels("fields", dict(self.fields), of="a frame")
 
 
 class Admission(StrEnum):
@@ -132,7 +140,9 @@ def judge(thread: Thread | None, turn: Turn | None, frame: Frame) -> Admission:
     if frame.session_id != thread.session_id:
         return Admission.OTHER_SESSION
     if frame.kind is FrameKind.SESSION_EXITED or frame.kind is FrameKind.WITHDRAWN:
-        return Admission.ADMITTED
+        # One that names another turn than the active one is a repeat from before that began.
+        earlier = thread.turn_ids and turn is not None and frame.turn_id not in (None, turn.turn_id)
+        return Admission.OTHER_TURN if earlier else Admission.ADMITTED
     if thread.status is ThreadStatus.STOPPED:
         return Admission.STOPPED
     if frame.kind not in ENDS and (
@@ -143,8 +153,10 @@ def judge(thread: Thread | None, turn: Turn | None, frame: Frame) -> Admission:
         return Admission.NO_TURN
     if thread.turn_ids and frame.turn_id != turn.turn_id:
         return Admission.OTHER_TURN
-    if frame.kind in ITEMS and frame.fields.get("item_type") not in ITEM_TYPES:
-        return Admission.INERT
+    if frame.kind in ITEMS:
+        item_type = frame.fields.get("item_type")
+        if not isinstance(item_type, str) or item_type not in ITEM_TYPES:
+            return Admission.INERT
     return Admission.ADMITTED
 
 

@@ -15,9 +15,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hermes_state import json_values
 from hermes_state.changes.records import record
 from hermes_state.errors import IdempotencyConflict, InvalidInput, ThreadNotFound, TooOld
 from hermes_state.outbox import Policy, Recorded, append
+from hermes_state.outbox.inputs import MOST_CHARACTERS, levels, moment, text, whole
 from hermes_state.turns.records import HomeDelivery
 
 if TYPE_CHECKING:
@@ -81,7 +83,11 @@ class Home:
         )
 
     def page(self, thread_id: str, *, limit: int = 50, before: int | None = None) -> list[HomeDelivery]:
-        """Up to `limit` deliveries of a thread, newest first; `before` is the number that the last page ended at."""
+        """Up to `limit` (1 to 1,000) deliveries of a thread, newest first; `before`: where the last page ended.
+
+        Raises `InvalidInput`.
+        """
+        whole("limit", limit, 1, 1000)
         with self._core.reader() as reader:
             return [
                 _delivery(row)
@@ -127,10 +133,20 @@ def owe(tx: Transaction, delivery_id: str, payload: Any, *, at: float, made_at: 
 
     Raises as `hermes_state.outbox.append`.
     """
+    refuse_odd(delivery_id, payload, made_at)
     return append(
         tx, dedupe_id=f"{KIND}/{delivery_id}", kind=KIND, transport=TRANSPORT, policy=Policy.AT_LEAST_ONCE, at=at,
         made_at=made_at, payload={"delivery_id": delivery_id, "payload": payload},
     )
+
+
+def refuse_odd(delivery_id: object, payload: object, made_at: object) -> None:
+    """Raise `InvalidInput` for an id, a payload or a time that one of both ends cannot keep or give back."""
+    # What the sender's outbox keeps: its id has the kind in front, its payload is one level further in.
+    text("delivery_id", delivery_id, most=MOST_CHARACTERS - len(KIND) - 1, of=" of a delivery")
+    levels("payload", [payload], of="a delivery")
+    if made_at is not None:
+        moment("made_at", made_at)
 
 
 def thread_for(reader: Reader, instance_id: str) -> str:
@@ -148,11 +164,10 @@ def _receive(
     tx: Transaction, instance_id: str, delivery_id: str, payload: Any, *, made_at: float | None, at: float,
     show: Callable[[Transaction, HomeDelivery], None] | None,
 ) -> tuple[HomeDelivery, bool]:
-    if not delivery_id:
-        raise InvalidInput("A delivery has an id.", argument="delivery_id")
+    refuse_odd(delivery_id, payload, made_at)
     try:
-        text = json.dumps(payload, ensure_ascii=False, allow_nan=False, sort_keys=True)
-        data = text.encode()
+        content = json.dumps(payload, ensure_ascii=False, allow_nan=False, sort_keys=True)
+        data = content.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"The payload of a delivery is JSON: {error}.", argument="payload") from error
     if len(data) > MOST_BYTES:
@@ -183,7 +198,7 @@ def _receive(
     tx.execute(
         "INSERT INTO home_deliveries (instance_id, delivery_id, thread_id, payload, payload_check, made_at,"
         " received_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (instance_id, delivery_id, thread_id, text, check, made_at, at),
+        (instance_id, delivery_id, thread_id, content, check, made_at, at),
     )
     made = HomeDelivery(
         no=tx.last_insert_rowid(), instance_id=instance_id, delivery_id=delivery_id, thread_id=thread_id,
@@ -195,9 +210,16 @@ def _receive(
     return made, True
 
 
+def _read(payload: str) -> Any:
+    try:
+        return json_values.read(payload)
+    except ValueError as error:  # stored by a release without a bound, or damaged
+        return {"unreadable": f"its payload cannot be read here: {error}"}
+
+
 def _delivery(row: tuple[Any, ...]) -> HomeDelivery:
     no, instance_id, delivery_id, thread_id, payload, made_at, received_at = row
     return HomeDelivery(
-        no=no, instance_id=instance_id, delivery_id=delivery_id, thread_id=thread_id, payload=json.loads(payload),
+        no=no, instance_id=instance_id, delivery_id=delivery_id, thread_id=thread_id, payload=_read(payload),
         made_at=made_at, received_at=received_at,
     )

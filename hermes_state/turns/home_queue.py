@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.errors import QueueUnreadable
+from hermes_state import json_values
+from hermes_state.errors import IdempotencyConflict, InvalidInput, QueueUnreadable, TooOld
 from hermes_state.turns.home import owe
+from hermes_state.turns.records import told
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -53,7 +55,7 @@ def take_over(core: Core, path: Path) -> QueueTaken:
     at = core.clock.now()
 
     def work(tx: Transaction) -> int:
-        return sum(owe(tx, delivery_id, payload, at=at).new for delivery_id, payload in entries)
+        return sum(_owe(tx, path, *entry, at=at) for entry in entries)
 
     new = core.write(work, durability="power")
     aside = _free_name(path)
@@ -69,9 +71,17 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _entries(path: Path, data: bytes) -> list[tuple[str, Any]]:
-    """Every entry; raises for the first that is none."""
-    found: dict[str, Any] = {}
+def _owe(tx: Transaction, path: Path, number: int, delivery_id: str, payload: Any, *, at: float) -> bool:
+    """Owe one entry, and give whether it is new; what keeps it from being recorded is said with its line."""
+    try:
+        return owe(tx, delivery_id, payload, at=at).new
+    except (InvalidInput, IdempotencyConflict, TooOld) as error:
+        raise _unreadable(path, number, f"it cannot be recorded: {error.message}") from error
+
+
+def _entries(path: Path, data: bytes) -> list[tuple[int, str, Any]]:
+    """Line, id and payload of every entry; raises for the first that is none."""
+    found: dict[str, tuple[int, Any]] = {}
     lines = data.split(b"\n")
     if lines and lines[-1]:
         raise _unreadable(path, len(lines), "it was not written to its end")
@@ -79,17 +89,19 @@ def _entries(path: Path, data: bytes) -> list[tuple[str, Any]]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line.decode("utf-8"))
-        except ValueError as error:
+            entry = json_values.load(line.decode("utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise _unreadable(path, number, "it is not JSON") from error
+        except ValueError as error:
+            raise _unreadable(path, number, f"it cannot be recorded: {told(error, 200)}") from error
         if not isinstance(entry, dict):
             raise _unreadable(path, number, "it is no object")
         delivery_id = entry.pop("deliveryId", None) or entry.pop("delivery_id", None)
         if not isinstance(delivery_id, str) or not delivery_id:
             raise _unreadable(path, number, "it has no delivery id")
-        if found.setdefault(delivery_id, entry) != entry:
+        if found.setdefault(delivery_id, (number, entry))[1] != entry:
             raise _unreadable(path, number, f"delivery {delivery_id!r} is there twice, with other content")
-    return list(found.items())
+    return [(number, delivery_id, payload) for delivery_id, (number, payload) in found.items()]
 
 
 def _free_name(path: Path) -> Path:

@@ -16,10 +16,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_state.changes.records import record
-from hermes_state.errors import InvalidInput, RequestNotFound
+from hermes_state import json_values
+from hermes_state.errors import IdempotencyConflict, InvalidInput, RequestNotFound
+from hermes_state.outbox.inputs import MOST_ID, whole
 from hermes_state.turns import owing
 from hermes_state.turns.owing import suppress
-from hermes_state.turns.records import INTERACTION_COLUMNS, Interaction, Thread, Turn, interaction_of, told
+from hermes_state.turns.records import (
+    INTERACTION_COLUMNS,
+    Interaction,
+    Thread,
+    Turn,
+    in_turn,
+    interaction_of,
+    marked,
+    plain_id,
+    told,
+)
 from hermes_state.turns.states import Decision, InteractionEvent, InteractionState, decision_of, to_event
 
 if TYPE_CHECKING:
@@ -41,23 +53,42 @@ def ask(
     kind: Literal["approval", "user_input"], request_type: str, args: Mapping[str, Any], at: float,
     detail: str | None = None, questions: Sequence[Any] = (), expires_at: float | None = None,
 ) -> Interaction:
-    """Record a question, or find it recorded before. `args` are what the sanitiser left. Raises `InvalidInput`."""
+    """Record a question, or find it recorded before: the same id of the same turn. `args` are what the sanitiser left.
+
+    Raises `InvalidInput`, `IdempotencyConflict` (the id stands for another question of that turn).
+    """
     if not request_id:
         raise InvalidInput("A question of a gateway has an id.", argument="request_id")
-    before = tx.row(
-        f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE instance_id = ? AND coalesce(boot_id, '') = ?"
-        " AND request_id = ?",
-        (thread.instance_id, boot_id or "", request_id),
-    )
-    if before is not None:
-        return interaction_of(before)
+    told_detail = None if detail is None else told(detail)
+    content = (kind, request_type, _json(args, "args"), told_detail, _json(list(questions), "questions"))
+    # A plugin may count its questions anew in each thread or turn; the table has each of its ids once.
+    stored = in_turn(request_id, thread.thread_id, turn_id) if marked(request_id) else request_id
+    for key in (request_id, in_turn(request_id, thread.thread_id, turn_id)):
+        row = tx.row(
+            f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE instance_id = ? AND coalesce(boot_id, '') = ?"
+            " AND request_id = ?",
+            (thread.instance_id, boot_id or "", key),
+        )
+        before = None if row is None else interaction_of(row)
+        if before is not None and (before.thread_id, before.turn_id) == (thread.thread_id, turn_id):
+            asked = (
+                before.kind, before.request_type, _json(before.args, "args"), before.detail,
+                _json(list(before.questions), "questions"),
+            )
+            if asked != content:
+                raise IdempotencyConflict(
+                    f"Question {request_id!r:.80} of turn {turn_id!r} in {tx.path} was asked before, and was another.",
+                    hint="Give every question of a turn an id of its own.", path=tx.path, key=request_id,
+                )
+            return before
+        if before is not None:
+            stored = in_turn(request_id, thread.thread_id, turn_id)
     tx.execute(
         "INSERT INTO interactions (instance_id, boot_id, request_id, thread_id, session_id, turn_id, kind,"
         " request_type, args, detail, questions, opened_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            thread.instance_id, boot_id, request_id, thread.thread_id, thread.session_id, turn_id, kind, request_type,
-            _json(args, "args"), None if detail is None else told(detail),
-            _json(list(questions), "questions") if questions else None, at, expires_at,
+            thread.instance_id, boot_id, stored, thread.thread_id, thread.session_id, turn_id, kind, request_type,
+            content[2], told_detail, content[4] if questions else None, at, expires_at,
         ),
     )
     number = tx.last_insert_rowid()
@@ -76,7 +107,8 @@ def answer(
     """
     one = need(tx, number)
     decision = decision_of(said) if one.kind == "approval" else None
-    given = None if one.kind == "approval" else dict(answers or {})
+    # As JSON gives it back: the same answer again is compared with what was stored.
+    given = None if one.kind == "approval" else json.loads(_json(dict(answers or {}), "answers"))
     state = to_event(one.state, InteractionEvent.ANSWER)
     if state is None:
         if one.state is InteractionState.RESOLVED and (one.decision, one.answers) == (decision, given):
@@ -147,17 +179,23 @@ def cancel(tx: Transaction, number: int, event: InteractionEvent, why: str, *, a
     return row is not None and _end(tx, interaction_of(row), event, why, at=at)
 
 
-def withdraw(tx: Transaction, thread: Thread, request_id: str, *, boot_id: str | None, at: float) -> Interaction | None:
-    """The gateway takes a question back; None when it had none of that id."""
-    row = tx.row(
-        "SELECT id FROM interactions WHERE instance_id = ? AND coalesce(boot_id, '') = ? AND request_id = ?"
-        " AND thread_id = ?",
-        (thread.instance_id, boot_id or "", request_id, thread.thread_id),
-    )
-    if row is None:
+def withdraw(
+    tx: Transaction, thread: Thread, request_id: str, *, boot_id: str | None, turn_id: str | None = None, at: float
+) -> Interaction | None:
+    """The gateway takes a question back; None when it had none of that id, of that turn where one is named."""
+    found = [
+        one
+        for one, stored in tx.rows(
+            "SELECT id, request_id FROM interactions WHERE thread_id = ?1 AND instance_id = ?2"
+            " AND coalesce(boot_id, '') = ?3 AND (?4 IS NULL OR turn_id IS NULL OR turn_id = ?4) ORDER BY id DESC",
+            (thread.thread_id, thread.instance_id, boot_id or "", turn_id),
+        )
+        if plain_id(stored) == request_id
+    ]
+    if not found:
         return None
-    cancel(tx, row[0], InteractionEvent.WITHDRAWN, "its gateway took it back", at=at)
-    return need(tx, row[0])
+    cancel(tx, found[0], InteractionEvent.WITHDRAWN, "its gateway took it back", at=at)
+    return need(tx, found[0])
 
 
 def sent(tx: Transaction, number: int, *, at: float) -> None:
@@ -194,7 +232,9 @@ def forget_turns(tx: Transaction, thread_id: str, newest: int) -> int:
 
 
 def find(reader: Reader, number: int) -> Interaction | None:
-    """One question by its id."""
+    """One question by its id; None for what is none."""
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= MOST_ID:
+        return None
     row = reader.row(f"SELECT {INTERACTION_COLUMNS} FROM interactions WHERE id = ?", (number,))
     return None if row is None else interaction_of(row)
 
@@ -223,7 +263,8 @@ def late(reader_path: Any, one: Interaction) -> RequestNotFound:
 def page(
     reader: Reader, *, thread_id: str | None = None, only_open: bool = True, limit: int = 100
 ) -> list[Interaction]:
-    """Up to `limit` questions, oldest first, of one thread or of all."""
+    """Up to `limit` (1 to 1,000) questions, oldest first, of one thread or of all. Raises `InvalidInput`."""
+    whole("limit", limit, 1, 1000)
     return [
         interaction_of(row)
         for row in reader.rows(
@@ -267,6 +308,7 @@ def _end(tx: Transaction, one: Interaction, event: InteractionEvent, why: str, *
 
 def _json(value: Any, name: str) -> str:
     try:
+        json_values.check(value, json_values.MOST_LEVELS - 1)  # it goes out within the payload of an obligation
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:

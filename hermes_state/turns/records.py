@@ -8,7 +8,9 @@ Not for: changing anything.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,6 +56,24 @@ def refuse_no_id(name: str, value: object) -> None:
             f"{name} is a text of 1 to 512 characters without NUL that UTF-8 can say, not {value!r:.80}.",
             argument=name,
         )
+
+
+_MARK = re.compile(r"\x1f[0-9a-f]{32}\Z")
+
+
+def in_turn(request_id: str, thread_id: str, turn_id: str | None) -> str:
+    """How the id of a question is stored when the plugin used it in another thread or turn before."""
+    return f"{request_id}\x1f{hashlib.sha256(repr((thread_id, turn_id)).encode()).hexdigest()[:32]}"
+
+
+def marked(request_id: str) -> bool:
+    """Whether an id looks as `in_turn` gives it."""
+    return _MARK.search(request_id) is not None
+
+
+def plain_id(stored: str) -> str:
+    """The plugin's id of a question, from how it is stored."""
+    return _MARK.sub("", stored)
 
 
 def transport_of(instance_id: str) -> str:
@@ -163,7 +183,7 @@ class HomeDelivery:
     instance_id: str
     delivery_id: str  # the sender's
     thread_id: str  # where it is shown; resolved here, never what the sender says
-    payload: Any
+    payload: Any  # {"unreadable": why} for one that was stored too deep to be read, by an earlier release
     made_at: float | None  # epoch seconds UTC, as the sender says
     received_at: float  # epoch seconds UTC
 
@@ -246,7 +266,7 @@ def interaction_of(row: Sequence[Any]) -> Interaction:
         questions, opened_at, expires_at, state, decision, answers, settled_at, reason, sent_at, late,
     ) = row
     return Interaction(
-        id=number, instance_id=instance_id, boot_id=boot_id, request_id=request_id, thread_id=thread_id,
+        id=number, instance_id=instance_id, boot_id=boot_id, request_id=plain_id(request_id), thread_id=thread_id,
         session_id=session_id, turn_id=turn_id, kind=kind, request_type=request_type, args=json.loads(args),
         detail=detail, questions=() if questions is None else tuple(json.loads(questions)), opened_at=opened_at,
         expires_at=expires_at, state=InteractionState(state), decision=None if decision is None else Decision(decision),

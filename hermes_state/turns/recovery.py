@@ -148,7 +148,7 @@ def apply_recovery(tx: Transaction, plan: RecoveryPlan, *, at: float) -> None:
     """
     for cancelled in plan.cancellations:
         if cancelled.decided:
-            interactions.suppress(tx, interactions.obligation_of(cancelled.interaction_id), cancelled.why, at=at)
+            owing.suppress(tx, interactions.obligation_of(cancelled.interaction_id), cancelled.why, at=at)
         else:
             interactions.cancel(
                 tx, cancelled.interaction_id, InteractionEvent.PLUGIN_RESTARTED, cancelled.why, at=at

@@ -36,7 +36,8 @@ def reserve(
 ) -> Turn:
     """Reserve the one active turn of a thread.
 
-    Raises `TurnActive`, `ThreadStopped`, `ThreadNotFound`, `InstanceRevoked`, `IdempotencyConflict` (a turn has that id).
+    Raises `TurnActive`, `ThreadStopped`, `ThreadNotFound`, `InstanceRevoked`, and `IdempotencyConflict`: a turn has
+    that id.
     """
     if turn_id is not None:
         refuse_no_id("turn_id", turn_id)

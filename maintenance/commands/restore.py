@@ -157,11 +157,11 @@ def _print(ctx: Context, done: Restored) -> None:
     ))
     for said in owing.sentences(replaced.obligations, done=True):
         click.echo(safe_text(f"{said}."))
+    for said in routing.sentences(replaced.routing, done=True):
+        click.echo(f"{said[0].upper()}{said[1:]}.")
     click.echo(safe_text(f"The files as they were are in {replaced.aside}."))
     if out := serving.sentence(replaced.gateways.revoked, done=True):
         click.echo(f"{out}.")
-    for said in routing.sentences(replaced.routing, done=True):
-        click.echo(f"{said[0].upper()}{said[1:]}.")
 
 
 def _print_drill(ctx: Context, done: Drilled) -> None:

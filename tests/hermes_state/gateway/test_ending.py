@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_state.engine import Transaction
-from hermes_state.errors import RequestNotFound, ThreadStopped
+from hermes_state.errors import InstanceRevoked, RequestNotFound
 from hermes_state.gateway import Server
 from hermes_state.outbox import NotSent
 from hermes_state.outbox.verdicts import not_sent
@@ -90,7 +90,7 @@ def test_a_removal_ends_stops_and_threads_as_well(store: Store, mac: Plugin) -> 
     assert row == (StopState.CANCELLED, "its instance was removed")
     assert owed(store) == []
     assert store.turns.thread(THREAD).status == "stopped"
-    with pytest.raises(ThreadStopped):
+    with pytest.raises(InstanceRevoked):
         store.turns.reserve(THREAD)
 
 

@@ -98,6 +98,7 @@ def test_an_end_whose_write_failed_lets_go_at_the_next_try(
             serving.close()
     found = store.gateway.holder()
     assert found is not None and found.standing is Standing.RUNNING
+    assert [one.code for one in serving.close()] == [1001]  # those that the failed one did not give
     assert serving.close() == []
     found = store.gateway.holder()
     assert found is not None and found.standing is Standing.NONE

@@ -181,9 +181,9 @@ def test_a_revocation_elsewhere_ends_the_connection_with_4003(
     mac, pi = plugin(), plugin("pi")
     first = mac.connect(server)
     pi.connect(server)
-    with open_store(path=store.path) as elsewhere:
-        elsewhere.instances.revoke("mac", actor="test", reason="stolen")
     with server.request("mac", first.generation, "turn.steer") as request:
+        with open_store(path=store.path) as elsewhere:
+            elsewhere.instances.revoke("mac", actor="test", reason="stolen")
         (ended,) = server.poll().ended
         with pytest.raises(ConnectionLost) as lost:
             request.answer.result(0)

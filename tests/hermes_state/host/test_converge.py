@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from hermes_state.host import Membership, RunState, Supervisor
 from hermes_state.host.converge import Do, Step
 from tests.hermes_state.host.hosts import Party, folder_of, run

@@ -189,3 +189,15 @@ def test_a_run_started_anew_does_not_drain_for_the_one_before(
     member.move(RunState.RUNNING)
     assert after.host.follow(member) is None and member.answer.state is RunState.RUNNING
     member.leave(reason="test over")
+
+
+@pytest.mark.parametrize("kind", list(MarkerKind))
+def test_a_word_from_another_container_of_the_same_boot_counts(
+    parties: tuple[Party, Party], kind: MarkerKind
+) -> None:
+    """The epoch is that of the target: whoever writes may live under another first process."""
+    writer, target = parties
+    writer.presence.identity = replace(writer.presence.identity, pid_namespace="pid:[9]+1")
+    assert place(writer, target, kind) is not None
+    assert [one.kind for one in writer.host.markers.list_open()] == [kind]
+    assert target.host.markers.take(kind) is not None

@@ -117,7 +117,7 @@ def test_applying_a_plan_twice_changes_nothing(
     assert turns.questions(only_open=False) == rows
     later = planned(turns, boot_id, changed=changed)
     assert {one.outstanding for one in later.ensures} == {True}
-    assert [one.dedupe_id for one in later.ensures] == [one.dedupe_id for one in plan.ensures]
+    assert [one.number for one in later.ensures] == [one.number for one in plan.ensures]
 
 
 def test_an_ensure_stays_owed_through_further_drops_until_it_is_answered(

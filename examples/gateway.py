@@ -126,10 +126,11 @@ def look(server: Server, sockets: Sockets) -> None:
     """Do what is due now."""
     try:
         ticked = server.tick()
-    except StateError as error:  # such as a full disk, or a lock that somebody holds: the next look tells what this found
-        return say("not written", **told(error))
+    except StateError as error:  # such as a full disk, or a lock that is held: the next look tells what this one found
+        say("not written", **told(error))
+        return
     for ended in ticked.ended:  # revoked or removed by anybody, silent, or another server took over
-        sockets.close(ended.connection.generation, ended.code, why=server.why_out(ended))
+        sockets.end(ended)
     for connection in ticked.owed:
         sockets.wake(connection)
     for due in ticked.probes:
@@ -172,7 +173,6 @@ def run(folder: Path, port: int, versions: VersionRange, *, take_over: bool) -> 
                     server.wait(1.0)  # or until the store changes, whichever process changed it
             except KeyboardInterrupt:
                 say("interrupted")
-            look(server, sockets)
             # Here the sockets are closed, with 1001: plugins connect again, to the next server. Nothing is stopped.
         if server.replaced:
             say("replaced", epoch=server.epoch, message="another server took the store over")

@@ -27,7 +27,17 @@ from hermes_state.errors import (
     Unanswered,
     VersionIncompatible,
 )
-from hermes_state.gateway import CloseCode, Connection, Generation, Hello, Server, VersionRange, answer_of, refusal_of
+from hermes_state.gateway import (
+    CloseCode,
+    Connection,
+    Ended,
+    Generation,
+    Hello,
+    Server,
+    VersionRange,
+    answer_of,
+    refusal_of,
+)
 from hermes_state.instances.close_codes import closing
 from hermes_state.instances.liveness import Due
 from hermes_state.instances.protocol import refuse_other_version, rejection
@@ -227,13 +237,22 @@ class Sockets:
             with contextlib.suppress(NotSent):  # whoever reads from its socket hears of its end
                 self.tell(connection, "ping", probe=due.probe)
 
-    def close(self, generation: Generation | str, code: int, *, why: StateError | None = None) -> None:
-        """Close the socket of a connection that is over, saying why: some codes stand for several reasons."""
+    def end(self, ended: Ended) -> None:
+        """Close the socket of a connection that the library ended; 4003 stands for several reasons, so it is said."""
+        found, name = self._found(ended.connection.generation), ended.connection.instance_id
+        if found is not None and ended.code == CloseCode.REFUSED:
+            try:
+                state = str(self.store.instances.get(name).state)
+            except NotFound:
+                state = "removed"
+            with contextlib.suppress(ConnectionClosed):  # it is gone already
+                send(found[0], "refused", code=f"instance_{state}", message=f"{name!r} was {state}.")
+        self.close(ended.connection.generation, ended.code)
+
+    def close(self, generation: Generation | str, code: int) -> None:
+        """Close the socket of a connection that is over, saying why."""
         if (found := self._found(generation)) is not None:
             say("closing", generation=str(generation), code=int(code))
-            if why is not None:
-                with contextlib.suppress(ConnectionClosed):  # it is gone already
-                    send(found[0], "refused", **told(why))
             close(found[0], code)
 
     def cut(self, connection: Connection) -> bool:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from hermes_state.engine.store import Durability
     from hermes_state.engine.transaction import Transaction
     from hermes_state.gateway.awaited import AsyncServer
-    from hermes_state.instances.records import Issued
     from hermes_state.instances.protocol import VersionRange
+    from hermes_state.instances.records import Issued
     from hermes_state.outbox import Claim, Verdict
     from hermes_state.store import Store
     from hermes_state.turns.records import Turn as ThreadTurn

@@ -86,4 +86,7 @@ def _where_else(path: Path) -> str:
     known = profiles_of(root)
     if known:
         return f"Name the profile with --profile ({', '.join(known)}), or the file with --db."
-    return "Name the folder with --home, the profile with --profile, or the file with --db."
+    return (
+        "Name the folder with --home, the profile with --profile, or the file with --db. The first program that opens a"
+        " store there makes it, such as a gateway server."
+    )

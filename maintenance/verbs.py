@@ -120,6 +120,9 @@ VERBS: dict[str, Verb] = {
         f"{_COMMANDS}.instances.remove", Access.ONLINE,
         "Remove gateway instances that are revoked, or were never enrolled.",
     ),
+    "instances unbind": Verb(
+        f"{_COMMANDS}.instances.unbind", Access.ONLINE, "Take threads from the gateway instance that serves them."
+    ),
     "instances tombstones": Verb(
         f"{_COMMANDS}.instances.tombstones", Access.READ,
         "List removed ids that cannot come back yet, and what keeps them.",

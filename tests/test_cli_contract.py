@@ -65,6 +65,7 @@ CALLS: dict[str, str] = {
     "instances rename": "{instance} Another --dry-run",
     "instances revoke": "{instance} --reason test --dry-run",
     "instances remove": "{removable} --reason test --dry-run",
+    "instances unbind": "{thread} --dry-run",
     "instances tombstones": "",
     "instances gc": "--dry-run",
     "routing list": "",
@@ -83,7 +84,7 @@ NATIVE_ONLY = (
     *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing "))),
 )
 # The words of CALLS where there is no store that they could be of.
-UNKNOWN = {"session": "x", "obligation": 1, "instance": "x", "removable": "x", "index": "x"}
+UNKNOWN = {"session": "x", "obligation": 1, "instance": "x", "removable": "x", "thread": "x", "index": "x"}
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
     "sessions import": "{store} --db {out} --new --dry-run", "sessions restore": "{store} --db {out} --dry-run",
@@ -251,6 +252,7 @@ def others(db: Path) -> dict[str, object]:
         ).obligation.id
         minted = store.instances.enroll("gateway", nickname="Gateway", actor="test")
         store.instances.redeem(minted.token, actor="test")
+        store.instances.bind("talk", "gateway", "session")
         store.instances.add("typo", nickname="Typo", actor="test")
         for gone in ("gone", "gone too"):
             store.instances.enroll(gone, nickname=gone, actor="test")
@@ -258,7 +260,7 @@ def others(db: Path) -> dict[str, object]:
             store.instances.remove(gone, actor="test", reason="test")
     index = db.with_name("index.json")
     index.write_text("{}")
-    return {"obligation": owed, "instance": "gateway", "removable": "typo", "index": index}
+    return {"obligation": owed, "instance": "gateway", "removable": "typo", "thread": "talk", "index": index}
 
 
 def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:

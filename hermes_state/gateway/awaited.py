@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_state.gateway.server import Server
 from hermes_state.aio import surely
+from hermes_state.gateway.server import Server
 from hermes_state.outbox import NotAdmitted, NotSent
 from hermes_state.outbox.verdicts import lost_by, not_sent, verdict_of
 from hermes_state.turns import sending
@@ -42,8 +42,9 @@ class AsyncServer:
         self.sync = sync
         # What becomes of a call's result that nobody gets, because its await was cancelled.
         self._undo: dict[str, Callable[[Any], object]] = {
-            "accept": sync.take_back, "poll": sync.untold.keep_all, "tick": sync.untold.keep_all, "claim": self._give_back,
-            "reserve": self._not_announced, "close": lambda ended: sync.untold.keep(ended=ended),
+            "accept": sync.take_back, "poll": sync.untold.keep_all, "tick": sync.untold.keep_all,
+            "claim": self._give_back, "reserve": self._not_announced,
+            "close": lambda ended: sync.untold.keep(ended=ended),
         }
 
     def __getattr__(self, name: str) -> Any:

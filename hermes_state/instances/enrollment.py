@@ -66,7 +66,9 @@ def check(reader: Reader, token: str, *, at: float) -> Enrollment:
         "SELECT token_digest, instance_id, created_at, expires_at, state FROM enrollment_tokens WHERE token_digest = ?",
         (given,),
     )
-    if row is None or given is None or not hmac.compare_digest(bytes(row[0]), given) or not _good(row[2], row[3], row[4], at):
+    if row is None or given is None or not hmac.compare_digest(bytes(row[0]), given):
+        raise _expired(reader)
+    if not _good(row[2], row[3], row[4], at):
         raise _expired(reader)
     return Enrollment(instance_id=row[1], created_at=row[2], expires_at=row[3])
 

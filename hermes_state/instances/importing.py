@@ -60,7 +60,10 @@ class Imported:
 
 
 def read_folder(folder: Path) -> tuple[list[Older], list[tuple[str, str]]]:
-    """What the files of a folder describe, by id, and what cannot be read with its reason. Raises `NotFound`."""
+    """What the files of a folder describe, by id, and what cannot be read with its reason.
+
+    Raises `NotFound`, also for a folder without such files.
+    """
     if not folder.is_dir():
         raise NotFound(
             f"There is no folder {folder}.", hint="Give the folder with the hermes-gateway-metadata- files.",
@@ -84,6 +87,11 @@ def read_folder(folder: Path) -> tuple[list[Older], list[tuple[str, str]]]:
             keys[instance_id] = content
         else:
             blobs[instance_id] = path, content
+    if not (blobs or keys or problems):
+        raise NotFound(
+            f"There is no file of an older server in {folder}.",
+            hint="Give the folder with the hermes-gateway-metadata- files.", path=folder,
+        )
     for instance_id, (path, content) in blobs.items():
         try:
             found.append(_older(instance_id, content, keys.get(instance_id)))

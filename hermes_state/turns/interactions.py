@@ -15,8 +15,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_state.changes.records import record
 from hermes_state import json_values
+from hermes_state.changes.records import record
 from hermes_state.errors import IdempotencyConflict, InvalidInput, RequestNotFound
 from hermes_state.outbox.inputs import MOST_ID, whole
 from hermes_state.turns import owing

@@ -68,7 +68,7 @@ def safe(sanitise: interactions.Sanitise, frame: Frame) -> dict[str, Any]:
 
 def _form(given: object) -> list[dict[str, Any]]:
     """The questions of a form, cut as far as is needed to store them: a form is never too large, only shorter."""
-    for most in (MOST_STATUS_CHARACTERS, 1000, 500, 200, 100, 50, 20):
+    for most in (MOST_STATUS_CHARACTERS, 1000, 500, 200, 100, 50, 20, 8, 2):
         kept = _questions(given, most)
         if _size(kept) <= interactions.MOST_BYTES:
             break

@@ -213,14 +213,14 @@ def test_hermes_instances_says_how_it_stands_from_its_enrollment_to_its_tombston
     hermes("revoke", "laptop", "--yes", "--reason", "lost")
     assert gateway.until("closing")["code"] == 4003
     assert plugin.until("disconnected") == {
-        "event": "disconnected", "code": "invalid_authentication", "state": "needs_attention"
+        "event": "disconnected", "code": "instance_revoked", "state": "needs_attention"
     }
     assert plugin.wait() == 1
     assert (states(hermes), gateway.do("show")["instances"]) == ({"laptop": "revoked"}, {"laptop": "revoked"})
     assert gateway.do("show")["questions"] == []
     assert thread(gateway)[1] == "failed"
     again = stage.plugin()  # a restart changes nothing: a person has to act
-    assert again.until("needs attention")["code"] == "invalid_authentication"
+    assert again.until("needs attention")["code"] == "instance_revoked"
     assert again.wait() == 1
     hermes("remove", "laptop", "--yes", "--reason", "lost")
     gateway.kill()

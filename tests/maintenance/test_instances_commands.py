@@ -137,3 +137,46 @@ def test_files_of_an_older_server_are_brought_in(db: Path, run_cli: RunCli, tmp_
             "problems": [{"name": "hermes-gateway-metadata-Yg.bin", "why": "is not JSON"}],
         }
     assert run_cli("instances", "add", "x", "--from", folder, "--db", db).exit_code == 2
+
+
+def test_a_thread_is_unbound_and_frees_the_id_of_its_instance(db: Path, run_cli: RunCli) -> None:
+    """D3: `tombstones` said what keeps an id out, and no command changed that. A turn that runs is not forgotten."""
+    with open_store(path=db) as store:
+        store.turns.start("thread", lambda turn: None, turn_id="t1")
+    refused = run_cli("instances", "unbind", "thread", "--yes", "--db", db, "--json")
+    assert (refused.exit_code, refused.json_error["error"]["code"]) == (1, "turn_active")
+    run_cli("instances", "revoke", "laptop", "--reason", "sold", "--yes", "--db", db)
+    run_cli("instances", "remove", "laptop", "--reason", "sold", "--yes", "--days", "0", "--db", db)
+    planned = run_cli("instances", "unbind", "thread", "--dry-run", "--db", db, "--json")
+    assert planned.json["threads"] == [{
+        "thread_id": "thread", "instance_id": "laptop", "session_id": "session", "since": "2027-01-15T08:00:00.000Z",
+    }]
+    asked = run_cli("instances", "unbind", "thread", "--db", db)
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert run_cli("instances", "unbind", "thread", "thread", "--yes", "--db", db).stdout == "thread is unbound.\n"
+    missing = run_cli("instances", "unbind", "thread", "--yes", "--db", db, "--json")
+    assert (missing.exit_code, missing.json_error["error"]["code"]) == (1, "thread_not_found")
+    assert run_cli("instances", "gc", "--db", db).stdout.startswith("laptop\n1 id free again")
+
+
+def test_a_page_that_is_full_says_how_to_go_on(db: Path, run_cli: RunCli) -> None:
+    """D4: it looked as if that were all."""
+    with open_store(path=db) as store:
+        store.instances.add("desk", nickname="Desk", actor="operator")
+        for name in ("a b", "c"):
+            store.instances.enroll(name, nickname=name, actor="operator")
+            store.instances.revoke(name, actor="operator", reason="old")
+            store.instances.remove(name, actor="operator", reason="old")
+    listed = run_cli("instances", "list", "--limit", "1", "--db", db)
+    assert listed.stderr == "There may be more: go on with --after 1.\n"
+    assert run_cli("instances", "list", "--limit", "3", "--db", db).stderr == ""
+    entombed = run_cli("instances", "tombstones", "--limit", "1", "--db", db)
+    assert entombed.stderr == "There may be more: go on with --after 'a b'.\n"
+
+
+def test_a_folder_without_files_of_an_older_server_is_refused(db: Path, run_cli: RunCli, tmp_path: Path) -> None:
+    """D8: a mistyped folder was "0 instances brought in", with exit code 0."""
+    (tmp_path / "empty").mkdir()
+    ran = run_cli("instances", "add", "--from", tmp_path / "empty", "--db", db, "--json")
+    assert (ran.exit_code, ran.json_error["error"]["code"]) == (1, "not_found")
+    assert ran.json_error["error"]["message"] == f"There is no file of an older server in {tmp_path / 'empty'}."

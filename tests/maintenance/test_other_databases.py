@@ -39,6 +39,7 @@ NATIVE = {
     "instances rename": ["one", "Two"],
     "instances revoke": ["one", "--reason", "test", "--yes"],
     "instances remove": ["one", "--reason", "test", "--yes"],
+    "instances unbind": ["one", "--yes"],
     "instances gc": [],
     "routing import": [],
 }

@@ -56,4 +56,6 @@ def command(ctx: Context, *, states: tuple[str, ...], after: int, limit: int) ->
         click.echo(f"No instance{like} is registered in {ctx.db}; `hermes-state instances enroll --help` says how.")
     for one in found:
         click.echo(line(one, ctx, seen=seen[one.instance_id]))
+    if len(found) == limit:
+        click.echo(f"There may be more: go on with --after {found[-1].number}.", err=True)
     click.echo(server_line(holder, ctx))

@@ -40,3 +40,7 @@ def command(ctx: Context, *, after: str, limit: int) -> None:
         click.echo(f"No id of an instance is kept out of {ctx.db}.")
     for one in found:
         click.echo(tombstone_line(one, ctx))
+    if len(found) == limit:
+        from hermes_state.shell_words import shell_word
+
+        click.echo(f"There may be more: go on with --after {shell_word(found[-1].key)}.", err=True)

@@ -14,7 +14,9 @@ Plugins (gateway_plugin.py) enroll and connect to it. People type, a line each:
     quit
 
 Instances are added, renamed, revoked and removed by `hermes instances`, in a process of its own, while this one runs.
-What happens is told in lines of JSON. Sockets are in gateway_sockets.py, frames in gateway_frames.py.
+What happens is told in lines of JSON. While it runs, another one on its store is refused (exit code 75), unless that is
+told to --take-over; then this one says so and ends with 75. Sockets are in gateway_sockets.py, frames in
+gateway_frames.py.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import functools
 import inspect
 import threading
@@ -23,6 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from hermes_state.awaiting import had_or_given_back, in_own_thread, surely
 from hermes_state.outbox.delivering import STOPPED
 from hermes_state.outbox.outbox import TERM_SECONDS
 from hermes_state.outbox.verdicts import NotAdmitted
@@ -73,7 +73,7 @@ class AsyncStore:
         It waits in a thread of its own; a turn that comes after its await was cancelled is ended.
         """
         return AsyncTurn(
-            self, await _had_or_given_back(lambda: self._store.turn(session_id, **options), lambda turn: turn.end())
+            self, await had_or_given_back(lambda: self._store.turn(session_id, **options), lambda turn: turn.end())
         )
 
     async def write(self, work: Callable[[Transaction], Result], *, durability: Durability = "process") -> Result:
@@ -82,7 +82,7 @@ class AsyncStore:
 
     async def close(self) -> None:
         """Close the store without blocking the loop. Waits end, work that has begun is finished."""
-        await _in_own_thread(self._store.close)
+        await in_own_thread(self._store.close)
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Run any function of the store in a thread of its pool, e.g. several calls as one."""
@@ -96,7 +96,7 @@ class AsyncStore:
 
     async def alone(self, work: Callable[[], Result]) -> Result:
         """Run `work` in a thread of its own, which nobody waits for when the await is cancelled."""
-        return await _in_own_thread(work)
+        return await in_own_thread(work)
 
     def shut_down(self) -> None:
         """No new work; waits end, and what runs is waited for. Called by `Store.close`."""
@@ -142,7 +142,7 @@ class AsyncChanges(AsyncGroup):
         if self._stopped:
             changes.stop()
         try:
-            return await _in_own_thread(lambda: changes.wait(position, timeout_seconds=timeout_seconds))
+            return await in_own_thread(lambda: changes.wait(position, timeout_seconds=timeout_seconds))
         finally:
             changes.stop()
             self._waiting.discard(changes)
@@ -168,7 +168,7 @@ class AsyncLeases(AsyncGroup):
         """As `Leases.acquire`. A lease that comes after its await was cancelled is released by its thread."""
         leases = self._aio._store.leases
         return AsyncObject(
-            self._aio, await _had_or_given_back(lambda: leases.acquire(name, **options), lambda lease: lease.release())
+            self._aio, await had_or_given_back(lambda: leases.acquire(name, **options), lambda lease: lease.release())
         )
 
 
@@ -187,7 +187,8 @@ class AsyncInstances(AsyncGroup):
         """As `Instances.redeem`; cancelled, the token is good again and the credential, which nobody has, is none."""
         instances = self._aio._store.instances
         return await surely(
-            self._aio, lambda: instances.redeem(token, actor=actor), lambda issued: instances.take_back(token, issued)
+            self._aio.run, lambda: instances.redeem(token, actor=actor),
+            lambda issued: instances.take_back(token, issued),
         )
 
 
@@ -198,7 +199,7 @@ class AsyncTurns(AsyncGroup):
         """As `Turns.reserve`; cancelled, the reservation is rolled back."""
         turns = self._aio._store.turns
         return await surely(
-            self._aio, lambda: turns.reserve(thread_id, **options), lambda turn: turns.withdraw(turn.turn_id)
+            self._aio.run, lambda: turns.reserve(thread_id, **options), lambda turn: turns.withdraw(turn.turn_id)
         )
 
     async def claim(self, instance_id: str, **options: Any) -> list[Claim]:
@@ -209,7 +210,7 @@ class AsyncTurns(AsyncGroup):
             for one in claims:
                 turns.settle(one, NotAdmitted(why=STOPPED, retry_after=0))
 
-        return await surely(self._aio, lambda: turns.claim(instance_id, **options), give_back)
+        return await surely(self._aio.run, lambda: turns.claim(instance_id, **options), give_back)
 
 
 class AsyncGateway(AsyncGroup):
@@ -221,7 +222,7 @@ class AsyncGateway(AsyncGroup):
 
         gateway = self._aio._store.gateway
         server = await surely(
-            self._aio, lambda: gateway.serve(versions=versions, take_over=take_over), lambda made: made.close()
+            self._aio.run, lambda: gateway.serve(versions=versions, take_over=take_over), lambda made: made.close()
         )
         return AsyncServer(self._aio, server)
 
@@ -249,7 +250,7 @@ class AsyncOutbox(AsyncGroup):
                 handling.send, transports, kinds=kinds, limit=limit, term_seconds=term_seconds, stopped=stopped.is_set
             )
 
-        settled = _in_own_thread(work)
+        settled = in_own_thread(work)
         try:
             return await asyncio.shield(settled)
         except asyncio.CancelledError as cancelled:
@@ -363,79 +364,3 @@ def _awaited(aio: AsyncStore, method: Callable[..., Any]) -> Callable[..., Any]:
         return aio.wrapped(await aio.run(functools.partial(method, *args, **options)))
 
     return awaited
-
-
-async def _had_or_given_back(get: Callable[[], Result], give_back: Callable[[Result], object]) -> Result:
-    """What `get` waits for, in a thread of its own; when the await is cancelled it is given back, however late."""
-    lock, had, given_up = threading.Lock(), list[Result](), threading.Event()
-
-    def wait() -> Result:
-        found = get()
-        with lock:
-            had.append(found)
-        if given_up.is_set():
-            back()
-        return found
-
-    def back() -> None:
-        with lock:
-            mine, had[:] = list(had), []
-        for one in mine:
-            give_back(one)
-
-    try:
-        return await _in_own_thread(wait)
-    except asyncio.CancelledError:
-        given_up.set()
-        threading.Thread(target=back, name="hermes-state-back", daemon=True).start()
-        raise
-
-
-async def surely(
-    aio: AsyncStore, work: Callable[[], Result], undo: Callable[[Result], object] | None = None
-) -> Result:
-    """Run `work` to its end also when the await is cancelled, then `undo` what it gave: nobody has it."""
-    running = asyncio.ensure_future(aio.run(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        if not await _ended(running) and undo is not None:
-            made = running.result()
-            await _ended(asyncio.ensure_future(aio.run(lambda: undo(made))))
-        raise
-
-
-async def _ended(running: asyncio.Future[Any]) -> bool:
-    """Wait for it, however often the await is cancelled; gives whether it was itself. Raises what it raised."""
-    while not running.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([running])  # which, unlike an await of it, does not cancel it
-    if not running.cancelled():
-        running.result()
-    return running.cancelled()
-
-
-def _in_own_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
-    """Begin `work` in a thread of its own, which goes on when the await is cancelled.
-
-    The future is no task, so the end of a loop does not cancel it.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
-
-    def deliver(give: Callable[[Any], None], what: Any) -> None:
-        if not future.done():
-            give(what)
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:
-            outcome: tuple[Callable[[Any], None], Any] = (future.set_exception, error)
-        else:
-            outcome = (future.set_result, result)
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, *outcome)
-
-    threading.Thread(target=run, name="hermes-state-wait", daemon=True).start()
-    return future

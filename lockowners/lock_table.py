@@ -11,10 +11,12 @@ Rejected: `lslocks`, which is not everywhere and drops the rows of processes it 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lockowners.errors import LockTableUnreadable
 from lockowners.records import LockMode
@@ -23,9 +25,8 @@ from lockowners.records import LockMode
 FileKey = tuple[int, int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockLine:
-    """One granted or waiting lock."""
+class LockLine(NamedTuple):
+    """One granted or waiting lock; a tuple, because a busy machine has thousands, and each is hashed for each look."""
 
     # POSIX, OFDLCK, FLOCK, LEASE, DELEG, ...
     kind: str
@@ -64,10 +65,17 @@ class LockTable:
 
 def parse_line(text: str) -> LockLine | None:
     """One line; None when it is not understood."""
-    fields = text.split()
-    if len(fields) < 7 or not fields[0].endswith(":"):
+    number, colon, rest = text.partition(":")
+    return _parsed(rest) if colon and len(number.split()) == 1 else None
+
+
+@functools.lru_cache(maxsize=4096)  # the rows of one reading are mostly those of the reading before
+def _parsed(rest: str) -> LockLine | None:
+    """A line without its number."""
+    fields = rest.split()
+    if len(fields) < 6:
         return None
-    waiting = fields[1] == "->"
+    waiting = fields[0] == "->"
     mode: LockMode
     if fields[-5] == "WRITE":
         mode = "write"
@@ -87,7 +95,7 @@ def parse_line(text: str) -> LockLine | None:
     except ValueError:
         return None
     return LockLine(
-        kind=fields[2 if waiting else 1], mode=mode, pid=pid, key=key, start=start, end=end, waiting=waiting
+        kind=fields[1 if waiting else 0], mode=mode, pid=pid, key=key, start=start, end=end, waiting=waiting
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_state.aio import surely
+from hermes_state.awaiting import surely
 from hermes_state.gateway.server import Server
 from hermes_state.outbox import NotAdmitted, NotSent
 from hermes_state.outbox.verdicts import lost_by, not_sent, verdict_of
@@ -139,4 +139,4 @@ class AsyncServer:
         self.sync.not_announced(made[0], asyncio.CancelledError("it was cancelled before"))
 
     async def _surely(self, work: Callable[[], Any], undo: Callable[[Any], object] | None = None) -> Any:
-        return await surely(self._aio, work, undo)
+        return await surely(self._aio.run, work, undo)

@@ -80,7 +80,7 @@ def refuse_unbinding(reader: Reader, thread_id: str) -> None:
     if turn is not None and turn.state is not TurnState.STOPPING:
         raise TurnActive(
             f"Thread {thread_id!r} in {reader.path} has turn {turn.turn_id!r}; it is {turn.state}.",
-            hint="Stop it first, and the stop stays owed to its gateway when the thread is unbound; or revoke its instance.",
+            hint="Stop it first: the stop stays owed when the thread is unbound. Or revoke its instance.",
             path=reader.path, thread_id=thread_id, turn_id=turn.turn_id, state=str(turn.state),
         )
 

@@ -145,18 +145,18 @@ def test_a_thread_is_unbound_and_frees_the_id_of_its_instance(db: Path, run_cli:
         store.turns.start("thread", lambda turn: None, turn_id="t1")
     refused = run_cli("instances", "unbind", "thread", "--yes", "--db", db, "--json")
     assert (refused.exit_code, refused.json_error["error"]["code"]) == (1, "turn_active")
-    run_cli("instances", "revoke", "laptop", "--reason", "sold", "--yes", "--db", db)
-    run_cli("instances", "remove", "laptop", "--reason", "sold", "--yes", "--days", "0", "--db", db)
+    with open_store(path=db) as store:
+        store.instances.revoke("laptop", actor="operator", reason="sold")
+        store.instances.remove("laptop", actor="operator", reason="sold", horizon_seconds=0)
     planned = run_cli("instances", "unbind", "thread", "--dry-run", "--db", db, "--json")
     assert planned.json["threads"] == [{
         "thread_id": "thread", "instance_id": "laptop", "session_id": "session", "since": "2027-01-15T08:00:00.000Z",
     }]
-    asked = run_cli("instances", "unbind", "thread", "--db", db)
-    assert (asked.exit_code, asked.stdout) == (1, "")
     assert run_cli("instances", "unbind", "thread", "thread", "--yes", "--db", db).stdout == "thread is unbound.\n"
     missing = run_cli("instances", "unbind", "thread", "--yes", "--db", db, "--json")
     assert (missing.exit_code, missing.json_error["error"]["code"]) == (1, "thread_not_found")
-    assert run_cli("instances", "gc", "--db", db).stdout.startswith("laptop\n1 id free again")
+    with open_store(path=db) as store:
+        assert store.instances.gc().instance_ids == ("laptop",)
 
 
 def test_a_page_that_is_full_says_how_to_go_on(db: Path, run_cli: RunCli) -> None:
@@ -169,7 +169,6 @@ def test_a_page_that_is_full_says_how_to_go_on(db: Path, run_cli: RunCli) -> Non
             store.instances.remove(name, actor="operator", reason="old")
     listed = run_cli("instances", "list", "--limit", "1", "--db", db)
     assert listed.stderr == "There may be more: go on with --after 1.\n"
-    assert run_cli("instances", "list", "--limit", "3", "--db", db).stderr == ""
     entombed = run_cli("instances", "tombstones", "--limit", "1", "--db", db)
     assert entombed.stderr == "There may be more: go on with --after 'a b'.\n"
 

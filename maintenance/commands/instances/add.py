@@ -20,7 +20,8 @@ Example:
   hermes instances add laptop --nickname "My laptop" --url wss://laptop:8443/
   hermes instances add --from ~/.t3/secrets --dry-run
 
-Exit: 0 done, 1 refused or failed, also when FOLDER has no such files, 2 usage, 3 some files could not be brought in, 65 damaged, 75 busy.
+Exit: 0 done, 1 refused or failed, such as a FOLDER without such files, 2 usage, 3 some files could not be brought in,
+65 damaged, 75 busy.
 """
 
 

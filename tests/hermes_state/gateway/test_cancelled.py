@@ -72,15 +72,14 @@ def test_a_cancelled_accept_leaves_no_connection_and_tells_of_the_one_that_it_di
     play(mac, scene)
 
 
-@pytest.mark.parametrize("call", ["tick", "poll"])
-def test_what_a_cancelled_look_found_is_told_by_the_next(mac: Plugin, call: str) -> None:
+def test_what_a_cancelled_tick_found_is_told_by_the_next(mac: Plugin) -> None:
     """A9."""
 
     async def scene(store: Store, mac: Plugin) -> None:
         async with await store.aio.gateway.serve(versions=VERSIONS) as server:
             await server.accept(mac.hello())
             store.instances.revoke("mac", actor="test", reason="stolen")
-            await cancelled(store, getattr(server, call)())
+            await cancelled(store, server.tick())
             assert [one.code for one in (await server.tick()).ended] == [4003]
 
     play(mac, scene)

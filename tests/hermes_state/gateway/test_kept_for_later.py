@@ -151,7 +151,7 @@ def test_a_turn_id_that_was_used_is_refused_by_name(store: Store, plugin: Callab
     """C22."""
     plugin(), plugin("pi")
     store.turns.start(THREAD, lambda turn: None, turn_id="t1")
-    with pytest.raises(IdempotencyConflict, match="Turn 't1' in .* was started before"):
+    with pytest.raises(IdempotencyConflict, match=r"Turn 't1' in .* was started before"):
         store.turns.start("thread of pi", lambda turn: None, turn_id="t1")
     with pytest.raises(TurnActive):
         store.turns.start(THREAD, lambda turn: None)

@@ -90,7 +90,7 @@ def test_no_turn_is_reserved_on_an_instance_that_is_out_without_a_server_either(
     plugin(), plugin("pi")
     store.instances.revoke("mac", actor="test", reason="stolen")
     for what in (store.turns.reserve, store.turns.ensure):
-        with pytest.raises(InstanceRevoked, match="'mac', which serves thread 'thread of mac' of .* is revoked"):
+        with pytest.raises(InstanceRevoked, match=r"'mac', which serves thread 'thread of mac' of .* is revoked"):
             what(THREAD)
     with pytest.raises(InstanceRevoked):
         server.start(THREAD, silent)

@@ -66,7 +66,7 @@ def test_an_id_has_one_way_to_be_written_and_no_name_is_blank(store: Store) -> N
     """C23: two instances looked the same; one could not be seen."""
     store.instances.add("caf\u00e9", nickname="a", actor="test")
     for odd in ("cafe\u0301", "a\u2800", "\u2800"):
-        with pytest.raises(InvalidInput, match="composed \\(NFC\\)"):
+        with pytest.raises(InvalidInput, match=r"composed \(NFC\)"):
             store.instances.add(odd, nickname="b", actor="test")
     for odd in ("laptop\u2800", "\u2800"):
         with pytest.raises(InvalidInput, match="A nickname has 1 to 64 printable characters"):
@@ -76,17 +76,18 @@ def test_an_id_has_one_way_to_be_written_and_no_name_is_blank(store: Store) -> N
 def test_a_name_that_an_earlier_release_let_pass_does_not_keep_the_connector_from_changing(store: Store) -> None:
     """C23."""
     store.instances.add("mac", nickname="Mac", actor="test")
-    store.core.write(lambda tx: tx.execute("UPDATE gateway_instances SET nickname = 'x\u2800', nickname_key = 'x\u2800'"))
+    blank = "UPDATE gateway_instances SET nickname = 'x\u2800', nickname_key = 'x\u2800'"
+    store.core.write(lambda tx: tx.execute(blank))
     assert store.instances.change("mac", connector_url="wss://host/").instance.connector_url == "wss://host/"
     assert store.instances.rename("mac", "Mac").instance.nickname == "Mac"
 
 
-@pytest.mark.parametrize("url", ["wss://h/?token=abc", "wss://h/#token", "https://h?"])
-def test_a_connector_has_no_query_in_which_secrets_travel(store: Store, url: str) -> None:
+def test_a_connector_has_no_query_in_which_secrets_travel(store: Store) -> None:
     """C23."""
-    with pytest.raises(InvalidConnectorUrl, match="it has a query or a fragment, where secrets travel") as caught:
-        store.instances.add("mac", nickname="Mac", connector_url=url, actor="test")
-    assert "abc" not in str(caught.value)
+    for url in ("wss://h/?token=abc", "wss://h/#abc", "https://h?"):
+        with pytest.raises(InvalidConnectorUrl, match="it has a query or a fragment, where secrets travel") as caught:
+            store.instances.add("mac", nickname="Mac", connector_url=url, actor="test")
+        assert "abc" not in str(caught.value)
 
 
 def test_arguments_that_are_none_are_refused_by_name(store: Store) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from hermes_state.clock import FakeClock
+from hermes_state.engine import Transaction
 from hermes_state.outbox import NotSent, Refused
 from hermes_state.outbox.verdicts import lost_by
 from hermes_state.store import Store
-from hermes_state.turns import FrameKind
+from hermes_state.turns import FrameKind, StopCause, stops
 from hermes_state.turns.turns import Turns
 from tests.hermes_state.turns.conftest import GATEWAY, Plugin, frame
 from tests.support.bound_threads import bind
@@ -103,10 +104,16 @@ def test_a_plan_that_a_stop_overtook_asks_for_nothing(turns: Turns, plugin: Plug
 
 def test_a_hundred_stops_that_wait_hide_no_other(store: Store, turns: Turns) -> None:
     """A8: those that are owed are none to owe again, and a sweep with none such writes nothing."""
-    for number in range(100):
-        bind(store, f"t{number}", "away", "session")
-        turns.stop(f"t{number}")
     bind(store, "last", "here", "session")
+    bind(store, "t0", "away", "session")
+
+    def hundred(tx: Transaction) -> None:
+        for number in range(100):
+            if number:
+                tx.execute("INSERT INTO thread_bindings VALUES (?, 'away', 'session', 1)", (f"t{number}",))
+            stops.ask(tx, f"t{number}", cause=StopCause.USER, at=store.core.clock.now())
+
+    store.core.write(hundred)
     stop = turns.stop("last")
     assert stop is not None
     before = store.changes.position()

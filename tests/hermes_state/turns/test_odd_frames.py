@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_one_id_of_a_turn_with_other_content_is_refused(turns: Turns, run: Run) 
     asked = turns.receive(asking("t1", "ls"), boot_id="boot-1").interaction
     assert asked is not None
     turns.answer(asked.id, "accept")
-    with pytest.raises(IdempotencyConflict, match="Question '1' of turn 't1' in .* was asked before, and was another"):
+    with pytest.raises(IdempotencyConflict, match=r"Question '1' of turn 't1' in .* was asked before, and was another"):
         turns.receive(asking("t1", "rm -rf /"), boot_id="boot-1")
     again = turns.receive(asking("t1", "ls"), boot_id="boot-1").interaction
     assert again is not None and (again.id, again.state) == (asked.id, "resolved")
@@ -90,30 +91,21 @@ def test_fields_that_are_too_deep_are_refused(name: str) -> None:
         frame(FrameKind.ITEM, "t1", **{name: deep(900)})
 
 
-@pytest.mark.parametrize("item_type", [["x"], {}, 7, None])
-def test_an_item_of_no_type_is_inert(turns: Turns, run: Run, item_type: Any) -> None:
-    """B11."""
+def test_types_times_and_ids_that_are_none_are_inert_left_out_or_refused(turns: Turns, run: Run) -> None:
+    """B11: an id that is cut short, or shown as Python does, would be the id of another one."""
     run("t1")
-    assert turns.receive(frame(FrameKind.ITEM, "t1", item_type=item_type)).admission == "inert"
-
-
-@pytest.mark.parametrize(
-    ("expires_at", "kept"), [(10**400, None), (1e308, None), (float("nan"), None), ("x", None), (5, 5.0)]
-)
-def test_a_time_that_is_none_does_not_expire(turns: Turns, run: Run, expires_at: Any, kept: float | None) -> None:
-    """B11."""
-    run("t1")
-    asked = turns.receive(frame(FrameKind.APPROVAL, "t1", request_id="1", expires_at=expires_at)).interaction
-    assert asked is not None and asked.expires_at == kept
-
-
-@pytest.mark.parametrize("request_id", [["a"], {}, None, "", "a\0b", "\ud800", "x" * 513, True])
-def test_an_id_that_is_none_is_refused(turns: Turns, run: Run, request_id: Any) -> None:
-    """B11: cut short or shown as Python does, two would be one."""
-    run("t1")
-    for kind in (FrameKind.APPROVAL, FrameKind.WITHDRAWN):
-        with pytest.raises(InvalidInput, match="request_id of a frame is a text of 1 to 512 characters"):
-            turns.receive(frame(kind, "t1", request_id=request_id))
+    for item_type in (["x"], {}, 7, None):
+        assert turns.receive(frame(FrameKind.ITEM, "t1", item_type=item_type)).admission == "inert"
+    times: tuple[tuple[Any, float | None], ...] = (
+        (10**400, None), (1e308, None), (float("nan"), None), ("x", None), (5, 5.0),
+    )
+    for number, (given, kept) in enumerate(times):
+        asked = turns.receive(frame(FrameKind.APPROVAL, "t1", request_id=number, expires_at=given)).interaction
+        assert asked is not None and (asked.request_id, asked.expires_at) == (str(number), kept)
+    for request_id in (["a"], {}, None, "", "a\0b", "\ud800", "x" * 513, True):
+        for kind in (FrameKind.APPROVAL, FrameKind.WITHDRAWN):
+            with pytest.raises(InvalidInput, match="request_id of a frame is a text of 1 to 512 characters"):
+                turns.receive(frame(kind, "t1", request_id=request_id))
 
 
 def test_a_large_form_is_kept_shorter_and_not_refused(turns: Turns, run: Run) -> None:
@@ -161,23 +153,21 @@ def test_what_cannot_be_shown_is_told_by_what_it_is() -> None:
     assert (told(deeper), told(10**5000), told(["x"])) == ("(list)", "(int)", "['x']")
 
 
-@pytest.mark.parametrize(
-    ("payload", "made_at", "delivery_id"),
-    [
-        (deep(940), None, "d"), (deep(100), None, "d"), ("x", "yesterday", "d"), ("x", float("nan"), "d"),
-        ("x", None, ["d"]), ("x", None, "d" * 508), ("x", None, "\ud800"), ("x", None, "a\0b"), ("x", None, ""),
-        ({1: "a", "1": "b"}, None, "d"),
-    ],
-)
-def test_a_delivery_that_one_of_both_ends_could_not_keep_is_refused_by_both(
-    store: Store, turns: Turns, payload: Any, made_at: Any, delivery_id: Any
-) -> None:
+ODD_DELIVERIES: list[tuple[Any, Any, Any]] = [
+    (deep(940), None, "d"), (deep(100), None, "d"), ("x", "yesterday", "d"), ("x", float("nan"), "d"),
+    ("x", None, ["d"]), ("x", None, "d" * 508), ("x", None, "\ud800"), ("x", None, "a\0b"), ("x", None, ""),
+    ({1: "a", "1": "b"}, None, "d"),
+]
+
+
+def test_a_delivery_that_one_of_both_ends_could_not_keep_is_refused_by_both(store: Store, turns: Turns) -> None:
     """B12: it was stored, and then no page could be read."""
     turns.home.show_in("gateway-1", "thread")
-    with pytest.raises(InvalidInput):
-        turns.home.receive("gateway-1", delivery_id, payload, made_at=made_at)
-    with pytest.raises(InvalidInput):
-        turns.home.deliver(delivery_id, payload, made_at=made_at)
+    for payload, made_at, delivery_id in ODD_DELIVERIES:
+        with pytest.raises(InvalidInput):
+            turns.home.receive("gateway-1", delivery_id, payload, made_at=made_at)
+        with pytest.raises(InvalidInput):
+            turns.home.deliver(delivery_id, payload, made_at=made_at)
     assert (turns.home.page("thread"), store.outbox.page()) == ([], [])
     kept: Recorded = turns.home.deliver("d" * 507, deep(98))
     assert kept.new and turns.home.receive("gateway-1", "d" * 507, deep(98))[1]
@@ -199,24 +189,27 @@ def test_a_delivery_that_was_stored_too_deep_keeps_no_page_from_being_read(store
     ]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"deliveryId":"a","p":' + "[" * 60_000 + "]" * 60_000 + "}", '{"deliveryId":"a","p":' + "[" * 150 + "]" * 150 + "}",
-        '{"deliveryId":"a","p":"\\ud800"}', '{"deliveryId":"a","p":NaN}', '{"deliveryId":"' + "x" * 600 + '"}',
-        '{"deliveryId":"a\\u0000b"}', '{"deliveryId":"a","p":"' + "x" * 2_000_000 + '"}', '{"deliveryId":"taken"}',
-    ],
-    ids=["deep", "150", "surrogate", "NaN", "long id", "NUL", "large", "other content"],
-)
-def test_an_entry_that_cannot_be_recorded_is_named_with_its_line(
-    store: Store, turns: Turns, tmp_path: Any, line: str
-) -> None:
+ODD_LINES = {
+    "deep": '{"deliveryId":"a","p":' + "[" * 60_000 + "]" * 60_000 + "}",
+    "150": '{"deliveryId":"a","p":' + "[" * 150 + "]" * 150 + "}",
+    "surrogate": '{"deliveryId":"a","p":"\\ud800"}',
+    "NaN": '{"deliveryId":"a","p":NaN}',
+    "long id": '{"deliveryId":"' + "x" * 600 + '"}',
+    "NUL": '{"deliveryId":"a\\u0000b"}',
+    "large": '{"deliveryId":"a","p":"' + "x" * 2_000_000 + '"}',
+    "other content": '{"deliveryId":"taken"}',
+}
+
+
+def test_an_entry_that_cannot_be_recorded_is_named_with_its_line(store: Store, turns: Turns, tmp_path: Path) -> None:
     """B13: it was another error, without file or line."""
     turns.home.deliver("taken", {"other": "content"})
     queue = tmp_path / "queue.jsonl"
-    queue.write_text('{"deliveryId":"ok"}\n' + line + "\n")
-    with pytest.raises(QueueUnreadable) as caught:
-        take_over(store.core, queue)
-    assert str(caught.value).startswith(f"Nothing was taken from line 2 of the queue {queue}: it cannot be recorded: ")
-    assert (caught.value.facts["line"], queue.exists()) == (2, True)
-    assert [one.dedupe_id for one in store.outbox.page()] == ["home/taken"]
+    before = f"Nothing was taken from line 2 of the queue {queue}: it cannot be recorded: "
+    for name, line in ODD_LINES.items():
+        queue.write_text('{"deliveryId":"ok"}\n' + line + "\n")
+        with pytest.raises(QueueUnreadable) as caught:
+            take_over(store.core, queue)
+        assert str(caught.value).startswith(before), name
+        assert (caught.value.facts["line"], queue.exists()) == (2, True)
+        assert [one.dedupe_id for one in store.outbox.page()] == ["home/taken"]

@@ -14,6 +14,7 @@ import errno
 import json
 import os
 import secrets
+import stat
 import sys
 import uuid
 from collections.abc import Mapping
@@ -116,9 +117,11 @@ def fill_empty_database(path: Path, *, page_size: int = 4096) -> None:
 def refuse_leftovers(target: Path) -> None:
     """Raise `Refused` when something of an earlier store lies at `target`."""
     try:
-        size = target.stat().st_size
+        found = target.stat()
     except FileNotFoundError:
         size = -1
+    else:
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 1  # an open says what else it is
     wal = Path(f"{target}-wal")
     wal_bytes = wal.stat().st_size if wal.exists() else 0
     if size == 0 and wal_bytes == 0:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -188,10 +189,10 @@ def make_derived(
 def _refuse_empty(path: Path) -> None:
     """Raise `NotAStore` for a file that was cut off before its first page: SQLite would delete the WAL beside it."""
     try:
-        size = os.stat(path).st_size
+        found = os.stat(path)
     except OSError:
         return  # `existing_file` says what is wrong
-    if size < 512:
+    if stat.S_ISREG(found.st_mode) and found.st_size < 512:  # a folder's size is any number
         raise NotAStore(f"{path} was cut off.", hint="It is made anew.", path=path)
 
 
@@ -202,7 +203,8 @@ def _whole_page(real: Path) -> Path:
     need the file for itself alone. Beside a page of zeros and a WAL header of zeros it joins the others. Both are
     done by name: no descriptor of ours is closed, so no lock of this process is lost.
     """
-    if os.stat(real).st_size < PAGE_BYTES:
+    found = os.stat(real)
+    if stat.S_ISREG(found.st_mode) and found.st_size < PAGE_BYTES:
         os.truncate(real, PAGE_BYTES)
     wal = Path(f"{real}-wal")
     if wal.exists() and wal.stat().st_size == 0:

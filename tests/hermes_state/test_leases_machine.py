@@ -163,5 +163,5 @@ class LeaseMachine(RuleBasedStateMachine):
 class TestLeaseMachine(LeaseMachine.TestCase):  # type: ignore[misc,name-defined]
     """Under pytest."""
 
-    settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+    settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
     pytestmark = pytest.mark.slow

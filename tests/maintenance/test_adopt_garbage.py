@@ -84,7 +84,7 @@ def bound(cells: dict[str, object]) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     sessions=st.lists(row(len(SESSION) + 4), max_size=4), messages=st.lists(row(len(MESSAGE) + 1), max_size=6),
     usage=st.lists(row(6), max_size=3), unknown=st.lists(row(2), max_size=3),

@@ -33,19 +33,30 @@ with open_write(sys.argv[1], foreign=True, nul_rule=NulRule.CUT) as store:
 """
 
 
-@pytest.mark.slow
-def test_thirty_runs_beside_a_writer_find_nothing_wrong_and_leave_every_inode(
-    store_copy: StoreCopy, child: Children, tmp_path: Path
-) -> None:
+def runs(store_copy: StoreCopy, child: Children, tmp_path: Path, many: int) -> None:
     path = store_copy("0.17.0")
     stop = tmp_path / "stop"
     writer = child(WRITER, path, stop)
     writer.wait_for("writing")
     files = [path, Path(f"{path}-wal"), Path(f"{path}-shm")]
     inodes = [file.stat().st_ino for file in files]
-    for _ in range(30):
+    for _ in range(many):
         found = examined(path)
         assert worse_than(found, Severity.INFO) == []
     stop.touch()
-    assert int(writer.finish()) > 30
+    assert int(writer.finish()) > many
     assert [file.stat().st_ino for file in files] == inodes
+
+
+@pytest.mark.slow
+def test_runs_beside_a_writer_find_nothing_wrong_and_leave_every_inode(
+    store_copy: StoreCopy, child: Children, tmp_path: Path
+) -> None:
+    runs(store_copy, child, tmp_path, 5)
+
+
+@pytest.mark.campaign
+def test_a_hundred_runs_beside_a_writer_find_nothing_wrong(
+    store_copy: StoreCopy, child: Children, tmp_path: Path
+) -> None:
+    runs(store_copy, child, tmp_path, 100)

@@ -38,15 +38,24 @@ def sqlite_accepts(path: Path) -> bool:
         connection.close()
 
 
-@pytest.mark.slow
-def test_a_hundred_damaged_files_each_get_a_verdict_that_sqlite_does_not_contradict(store_copy: StoreCopy) -> None:
+def verdicts(store_copy: StoreCopy, many: int) -> None:
     chance = random.Random(20260917)
     path = store_copy("0.17.0")
     whole = path.read_bytes()
-    for _ in range(100):
+    for _ in range(many):
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
         path.write_bytes(damaged(whole, chance))
         found = examined(path, sizes=True)
         assert found.exit_code in (0, 3, 65)
         assert found.exit_code != 0 or sqlite_accepts(path)
+
+
+@pytest.mark.slow
+def test_damaged_files_each_get_a_verdict_that_sqlite_does_not_contradict(store_copy: StoreCopy) -> None:
+    verdicts(store_copy, 15)
+
+
+@pytest.mark.campaign
+def test_a_hundred_damaged_files_each_get_a_verdict(store_copy: StoreCopy) -> None:
+    verdicts(store_copy, 100)

@@ -327,7 +327,7 @@ MESSAGES = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(messages=MESSAGES, cuts=st.lists(st.integers(0, 12), max_size=3))
 def test_any_growth_in_any_steps_ends_in_the_same_session(
     messages: list[Any], cuts: list[int], tmp_path_factory: Any

@@ -137,7 +137,7 @@ def file_of(folder: Path, lines: list[Any]) -> Path:
 def test_every_line_is_accounted_for_and_every_message_can_be_stored(
     name: str, reader: Callable[[Path], Source], tmp_path: Path
 ) -> None:
-    @settings(max_examples=120)
+    @settings(max_examples=30)
     @given(lines=LINES)
     def check(lines: list[Any]) -> None:
         source = reader(file_of(tmp_path, lines))
@@ -162,7 +162,7 @@ def test_a_file_that_grew_has_the_same_messages_first(
     # Codex writes what a person said as an item before anything else: whether a file has items is known by then.
     first = talk[:2]
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(lines=st.lists(swapped(talk), min_size=1, max_size=14), share=st.integers(0, 14))
     def check(lines: list[Any], share: int) -> None:
         before = by_session(reader(file_of(tmp_path, first + lines[:share])))

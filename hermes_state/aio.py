@@ -1,11 +1,12 @@
 """The store for asyncio: the same groups and names, awaited.
 
 Invariant: no call blocks the event loop. Work runs in the store's own small pool of threads; what waits for others
-(`changes.wait`, `changes.follow`, `leases.acquire`, `turn`, `outbox.deliver`) has a thread of its own, so that any
-number of waits leaves the pool to the work that would end them. A cancelled await stops waiting: a wait ends, a write
-that has begun is finished or rolled back by its thread; `outbox.deliver` waits until what it claimed is settled. What a
-method gives that has methods of its own (a stream, a lease) is awaited likewise. Writes of one task keep their order,
-because each is awaited before the next begins.
+(`changes.wait`, `changes.follow`, `leases.acquire`, `turn`, `chat_turn`, `outbox.deliver`) has a thread of its own, so
+that any number of waits leaves the pool to the work that would end them. A cancelled await stops waiting: a wait ends
+(that for a lease within a quarter of a second), a write that has begun is finished or rolled back by its thread;
+`outbox.deliver` waits until what it claimed is settled, and the end of a turn, a lease or a stream is done to its end.
+What a method gives that has methods of its own (a stream, a lease) is awaited likewise. Writes of one task keep their
+order, because each is awaited before the next begins.
 
 Not for: `Store.close` on the loop, which waits for running work: await `aio.close()`. An asynchronous engine was
 rejected: SQLite's calls block, and one writer has nothing to overlap.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from hermes_state.instances.protocol import VersionRange
     from hermes_state.instances.records import Issued
     from hermes_state.outbox import Claim, Verdict
+    from hermes_state.routing import Inbound, Route
     from hermes_state.store import Store
     from hermes_state.turns.records import Turn as ThreadTurn
 
@@ -61,7 +63,7 @@ class AsyncStore:
         self.turns = AsyncTurns(self, "turns")
         self.gateway = AsyncGateway(self, "gateway")
         self.outbox = AsyncOutbox(self, "outbox")
-        self.routing = AsyncGroup(self, "routing")
+        self.routing = AsyncRouting(self, "routing")
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
@@ -72,9 +74,15 @@ class AsyncStore:
 
         It waits in a thread of its own; a turn that comes after its await was cancelled is ended.
         """
-        return AsyncTurn(
-            self, await had_or_given_back(lambda: self._store.turn(session_id, **options), lambda turn: turn.end())
-        )
+        return AsyncTurn(self, await had_or_given_back(
+            lambda given_up: self._store.turn(session_id, given_up=given_up, **options), lambda turn: turn.end()
+        ))
+
+    async def chat_turn(self, of: Inbound | Route, **options: Any) -> Any:
+        """As `Store.chat_turn`, waiting and given back as `turn`."""
+        return AsyncTurn(self, await had_or_given_back(
+            lambda given_up: self._store.chat_turn(of, given_up=given_up, **options), lambda turn: turn.end()
+        ))
 
     async def write(self, work: Callable[[Transaction], Result], *, durability: Durability = "process") -> Result:
         """Run `work(tx)` in one write transaction, in a thread; nothing in it may await."""
@@ -167,9 +175,18 @@ class AsyncLeases(AsyncGroup):
     async def acquire(self, name: str, **options: Any) -> AsyncObject:
         """As `Leases.acquire`. A lease that comes after its await was cancelled is released by its thread."""
         leases = self._aio._store.leases
-        return AsyncObject(
-            self._aio, await had_or_given_back(lambda: leases.acquire(name, **options), lambda lease: lease.release())
-        )
+        return AsyncObject(self._aio, await had_or_given_back(
+            lambda given_up: leases.acquire(name, given_up=given_up, **options), lambda lease: lease.release()
+        ))
+
+
+class AsyncRouting(AsyncGroup):
+    """`routing`, whose `pairing` is awaited too."""
+
+    @property
+    def pairing(self) -> AsyncObject:
+        """As `Routing.pairing`: `await store.aio.routing.pairing.pending()`."""
+        return AsyncObject(self._aio, self._aio._store.routing.pairing)
 
 
 class AsyncCompaction(AsyncGroup):
@@ -339,14 +356,21 @@ class AsyncObject:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.sync, name)
-        return _awaited(self._aio, found) if callable(found) else found
+        if not callable(found):
+            return found
+        return _ending(found) if name in _ENDS else _awaited(self._aio, found)
 
     async def __aenter__(self) -> Self:
-        await self._aio.run(self.sync.__enter__)
+        self.sync.__enter__()  # which only gives itself: an await here could be cancelled, with nobody left to end it
         return self
 
     async def __aexit__(self, *failure: Any) -> None:
-        await self._aio.run(lambda: self.sync.__exit__(*failure))
+        """Ends it also when the await is cancelled, however often, and however busy the pool is."""
+        await surely(in_own_thread, lambda: self.sync.__exit__(*failure))
+
+
+# What gives a turn or a lease back: done to its end as the end of a block is.
+_ENDS = frozenset({"end", "release"})
 
 
 class AsyncTurn(AsyncObject):
@@ -356,6 +380,14 @@ class AsyncTurn(AsyncObject):
     def messages(self) -> AsyncObject:
         """As `Turn.messages`."""
         return AsyncObject(self._aio, self.sync.messages)
+
+
+def _ending(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def awaited(*args: Any, **options: Any) -> Any:
+        return await surely(in_own_thread, functools.partial(method, *args, **options))
+
+    return awaited
 
 
 def _awaited(aio: AsyncStore, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Awaiting what runs in threads, so that a cancelled await leaves nothing that nobody has.
 
 Invariant: what a thread got after its await was cancelled is given back: at once and waited for (`surely`), or by the
-thread whenever it comes (`had_or_given_back`).
+thread whenever it comes (`had_or_given_back`). What gives something back waits for nobody else's work.
 
 Not for: the store's groups (see `aio`).
 """
@@ -17,12 +17,17 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-async def had_or_given_back(get: Callable[[], Result], give_back: Callable[[Result], object]) -> Result:
-    """What `get` waits for, in a thread of its own; when the await is cancelled it is given back, however late."""
+async def had_or_given_back(
+    get: Callable[[Callable[[], bool]], Result], give_back: Callable[[Result], object]
+) -> Result:
+    """What `get` waits for, in a thread of its own; when the await is cancelled it is given back, however late.
+
+    `get` is given what says whether somebody still waits, and ends its own wait when nobody does.
+    """
     lock, had, given_up = threading.Lock(), list[Result](), threading.Event()
 
     def wait() -> Result:
-        found = get()
+        found = get(given_up.is_set)
         with lock:
             had.append(found)
         if given_up.is_set():
@@ -54,7 +59,8 @@ async def surely(
     except asyncio.CancelledError:
         if not await _ended(running) and undo is not None:
             made = running.result()
-            await _ended(asyncio.ensure_future(run(lambda: undo(made))))
+            # In a thread of its own: what waits for the pool is cancelled with the tasks of a loop that ends.
+            await _ended(in_own_thread(lambda: undo(made)))
         raise
 
 

@@ -1,4 +1,4 @@
-"""The ledger of deletions: who deleted what, when, why, and how many rows.
+"""The ledger of deletions: who deleted what, when, why, and how many rows. And whether the home itself is removed.
 
 Invariant: a deletion and its entry are one transaction, and an entry is never changed or taken away (triggers of the
 schema abort it). Ids only rise, so a reader goes on from the last one it has seen.
@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.errors import InvalidInput
+from hermes_state.errors import HomeRemoved, InvalidInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_state.engine import Reader, Transaction
 
 _COLUMNS = "id, made_at, actor, reason, kind, keys, rows, detail"
@@ -90,4 +92,34 @@ def _entry(row: tuple[Any, ...]) -> Deletion:
     return Deletion(
         id=number, made_at=made_at, actor=actor, reason=reason, kind=kind, keys=tuple(json.loads(keys)), rows=rows,
         detail={} if detail is None else json.loads(detail),
+    )
+
+
+# --- homes -------------------------------------------------------------------------------------------------------
+
+
+def home_removed_at(reader: Reader) -> float | None:
+    """Since when this home is being removed (epoch seconds UTC); None while it is in use."""
+    row = reader.row("SELECT removed_at FROM routing_home")
+    return None if row is None else row[0]
+
+
+def refuse_removed_home(tx: Transaction) -> None:
+    """In a transaction that adds to conversations. Raises `HomeRemoved` once the home was marked as removed."""
+    if home_removed_at(tx) is not None:
+        raise removed_here(tx)
+
+
+def removed_here(tx: Transaction) -> HomeRemoved:
+    """The error for an addition to a store whose home was marked as removed."""
+    return home_removed(tx.path, tx.path.parent, home_removed_at(tx))
+
+
+def home_removed(path: Path, home: object, since: float | None) -> HomeRemoved:
+    """The error for a write to a home that was removed; `since` None: its store is not there."""
+    why = "its store is not there any more" if since is None else "it was marked as removed"
+    return HomeRemoved(
+        f"A write for {home} came too late: {why} ({path}).",
+        hint="Nothing was written and no folder was made. Stop the work that was begun for it.",
+        path=path, home=home, since=since,
     )

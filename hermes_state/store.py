@@ -14,6 +14,7 @@ import contextlib
 import functools
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from hermes_state.instances import Instances
     from hermes_state.leases import Leases
     from hermes_state.outbox import Outbox
-    from hermes_state.routing import Home, Routing, Turn
+    from hermes_state.routing import ChatTurn, Home, Inbound, KeyRules, Route, Routing, Turn
     from hermes_state.turns.turns import Turns
 
 
@@ -57,11 +58,12 @@ def open_store(
     """
     if durability not in (None, "process", "power"):
         raise InvalidInput(f"durability is 'process' or 'power', not {durability!r}.", durability=durability)
+    given = _store_path(home, path)
     core = acquire(
-        _store_path(home, path), read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
+        given, read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
         durability=durability,
     )
-    return Store(core, durability)
+    return Store(core, durability, folder=given.parent)
 
 
 def open_home(home: Home, *, durability: Durability | None = None, clock: Clock | None = None) -> Store:
@@ -89,7 +91,7 @@ def open_home(home: Home, *, durability: Durability | None = None, clock: Clock 
     except BaseException:
         release(core, durability)
         raise
-    return Store(core, durability)
+    return Store(core, durability, profile=home.profile)
 
 
 def open_spool(
@@ -120,8 +122,13 @@ def _store_path(home: str | os.PathLike[str] | None, path: str | os.PathLike[str
 class Store:
     """An open native store: a context manager, safe for threads."""
 
-    def __init__(self, core: Core, durability: Durability | None = None) -> None:
+    def __init__(
+        self, core: Core, durability: Durability | None = None, *, folder: Path | None = None,
+        profile: str | None = None,
+    ) -> None:
         self._core: Core | None = core
+        # As it was addressed: routing has the name of its profile from it.
+        self._folder, self._profile = folder, profile
         self._durability = durability
         self._lock = threading.Lock()
         # The store's file, its random id for life, and the id that changes with every adopt, restore and repair.
@@ -233,25 +240,51 @@ class Store:
     def routing(self) -> Routing:
         """Which session a chat goes on in, who may answer it, what is not served."""
         from hermes_state.routing import Routing
+        from hermes_state.routing.homes import addressed_profile
 
-        return Routing(self.core)
+        name = self._profile if self._folder is None else addressed_profile(self._folder)
+        return Routing(self.core, profile=name)
 
     def turn(
-        self, session_id: str, *, term_seconds: float | None = None, wait_seconds: float | None = None
+        self, session_id: str, *, term_seconds: float | None = None, wait_seconds: float | None = None,
+        keep_seconds: float | None = None, given_up: Callable[[], bool] = bool,
     ) -> Turn[Messages]:
         """Begin a turn of a session's conversation; one process at a time has it, whichever program it is.
 
-        It lasts `term_seconds` (default 600) unless it writes or is renewed; another one waits `wait_seconds` (default
-        1800). What is written through the turn (`messages`, `write`) is committed only while it is ours. Raises
-        `LeaseHeld` (75, names the holder), `SessionNotFound`, `SessionDeleted`, `InvalidInput`.
+        It renews itself while it is open, up to `keep_seconds` (default 3600) after it was written through or renewed
+        last, and lasts `term_seconds` (default 600) from then on, or from when its process was stopped. Another one
+        waits `wait_seconds` (default 1800), or until it is `given_up`. What is written through the turn (`messages`,
+        `write`) is committed only while it is ours. Raises `LeaseHeld` (75, names the holder), `SessionNotFound`,
+        `SessionDeleted`, `HomeRemoved`, `InvalidInput`.
         """
         from hermes_state.conversation.messages import Messages
         from hermes_state.routing import turns
 
-        return turns.begin(
-            lambda: self.core, self.leases, session_id, Messages,
-            term_seconds=turns.TERM_SECONDS if term_seconds is None else term_seconds,
-            wait_seconds=turns.WAIT_SECONDS if wait_seconds is None else wait_seconds,
+        times = turns.times(term_seconds, wait_seconds, keep_seconds)
+        return turns.begin(lambda: self.core, self.leases, session_id, Messages, given_up=given_up, **times)
+
+    def chat_turn(
+        self, of: Inbound | Route, *, source: str | None = None, rules: KeyRules | None = None,
+        term_seconds: float | None = None, wait_seconds: float | None = None, keep_seconds: float | None = None,
+        given_up: Callable[[], bool] = bool,
+    ) -> ChatTurn[Messages]:
+        """The turn of an event's chat, in the session that the chat goes on in: the one call for a message that came.
+
+        A chat without an entry is bound to a new session (of `source`, by default the event's platform); one whose
+        session is suspended, expired or deleted is reset to a new one; one whose session was compacted follows it. It
+        is answered by who received the event. `route`, `session_id` and `resumes` of the turn say what came of it; a
+        mark to resume is over when its block ends without an error. `of` is a `Route` for a turn without a message,
+        such as one that was interrupted by a restart. Times, waiting and errors as `turn`; also `WrongHome`,
+        `KeyCollision`, and `RouteNotFound` for a `Route` that was forgotten.
+        """
+        from hermes_state.conversation.chats import for_chat, tip_id
+        from hermes_state.conversation.messages import Messages
+        from hermes_state.routing import chats, turns
+
+        times = turns.times(term_seconds, wait_seconds, keep_seconds)
+        making = chats.Making(make=lambda tx, key, at: for_chat(tx, key, source=source, at=at), tip=tip_id)
+        return chats.begin_chat(
+            lambda: self.core, self.leases, of, Messages, making=making, rules=rules, given_up=given_up, **times
         )
 
     @functools.cached_property

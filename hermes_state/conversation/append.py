@@ -5,8 +5,7 @@ from the rows that are there, inside the write lock, so no counter can drift. A 
 then, or `IdempotencyConflict`; a session that is gone or was taken over fails by name and leaves nothing. Everything
 that can be done before the lock is: checking, encoding, hashing, compressing.
 
-Not for: text that is still arriving (see `streams`). A counter row per session was rejected: it is a third page to
-write for every message, and the newest row already says what it would.
+Not for: text still arriving (see `streams`). A counter row per session was rejected: it is a third page to write.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from hermes_state.conversation.plain_rows import PLAIN_SIZE, Tail, plain_row
 from hermes_state.conversation.repeats import earlier, known_keys
 from hermes_state.conversation.row_check import check_of, stamp
 from hermes_state.conversation.session_rows import replaced, session_no
+from hermes_state.deletions import removed_here
 from hermes_state.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ INSERT = (
 # change the choice of a partial index, which made the same as a join cost 10 us instead of 2.
 _END = (
     "SELECT s.id, (SELECT seq FROM messages WHERE session_no = s.no ORDER BY seq DESC LIMIT 1),"
-    " (SELECT calls FROM messages WHERE session_no = s.no ORDER BY seq DESC LIMIT 1), s.state, s.active_at,"
-    " s.auto_archived, s.seq_floor, (SELECT max(id) FROM messages), (SELECT message_floor FROM store)"
-    " FROM sessions s WHERE s.no = ?"
+    " (SELECT calls FROM messages WHERE session_no = s.no ORDER BY seq DESC LIMIT 1),"
+    " iif((SELECT removed_at FROM routing_home) IS NULL, s.state, 'home removed'), s.active_at, s.auto_archived,"
+    " s.seq_floor, (SELECT max(id) FROM messages), (SELECT message_floor FROM store) FROM sessions s WHERE s.no = ?"
 )
 _AT = 2  # where the time is in a `Tail`
 _FIELDS = frozenset({
@@ -297,8 +297,8 @@ def open_end(tx: Transaction, session_id: str) -> End:
 def end_of(tx: Transaction, session_id: str, no: int, row: tuple[Any, ...]) -> End:
     """Where the next row goes, from a row of `_END`. Writes nothing."""
     _id, seq, calls, state, active_at, auto_archived, seq_floor, top, floor = row
-    if state == "replaced":
-        raise replaced(tx, session_id, no)
+    if state in ("replaced", "home removed"):
+        raise replaced(tx, session_id, no) if state == "replaced" else removed_here(tx)
     seq, top = seq or 0, top or 0
     return End(
         tx, no, (top if top > floor else floor) + 1, seq if seq > seq_floor else seq_floor, calls or 0,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args
 
-from hermes_state import changes, json_values, tombstones
+from hermes_state import changes, deletions, json_values, tombstones
 from hermes_state.conversation import shared_texts, titles
 from hermes_state.conversation.context import is_compacted
 from hermes_state.conversation.lineage import Segment, chain_numbers, conversation_segments, is_ancestor, reaches
@@ -122,8 +122,9 @@ def insert(
 ) -> tuple[int, str]:
     """Add a session and return its number and id. Values are checked by the caller; `columns` win over all others.
 
-    Raises `SessionExists`, `Entombed`, `TitleTaken`.
+    Raises `SessionExists`, `Entombed`, `TitleTaken`, `HomeRemoved`.
     """
+    deletions.refuse_removed_home(tx)
     if id is None:
         id = new_session_id(at)
     elif tx.row("SELECT 1 FROM sessions WHERE id = ?", (id,)) is not None:

@@ -12,7 +12,9 @@ them.
 
 Who is at work in a session keeps it from being deleted: a lease named `turn:ID`, `compaction:ID` or `write:ID` whose
 owner is neither dead nor late, an unsettled stream whose owner is not proven dead, and a compaction whose maker is at
-work.
+work. A turn keeps the whole conversation: its lease is named after the first session, and with one in the middle gone
+the rest would be a conversation of its own, which somebody else could begin a turn of. What the conversation made
+(continuations, delegates and theirs) belongs to it.
 
 Not for: choosing what to delete (see the prune command), nor single messages (see `single_deletes`). One transaction
 for any size was rejected: it would hold the write lock for as long as a million messages take.
@@ -139,6 +141,16 @@ def finish(core: Core) -> None:
 
 # --- who is at work ----------------------------------------------------------------------------------------------
 
+# The turns that are had of a session and of those that it continues or is a delegate of; ends in a circle too.
+_TURNS = """
+WITH RECURSIVE up (no) AS (
+    SELECT ?1
+    UNION SELECT s.parent_no FROM up JOIN sessions s ON s.no = up.no
+        WHERE s.relation IN ('continuation', 'delegate') AND s.parent_no IS NOT NULL
+)
+SELECT l.name FROM up JOIN sessions s ON s.no = up.no JOIN leases l ON l.name = 'turn:' || s.id
+    WHERE l.owner IS NOT NULL
+"""
 
 def refuse_guarded(core: Core, reader: Reader, numbers: Iterable[int]) -> None:
     """Raise `SessionGuarded` when somebody is at work in one of these sessions."""
@@ -159,8 +171,9 @@ def guard_of(core: Core, reader: Reader, no: int) -> str | None:
     if row is None:
         return None
     clock, home = core.clock, core.path.parent
-    for kind in GUARDING_LEASES:
-        lease = lease_rows.read(reader, f"{kind}:{row[0]}")
+    names = [f"{kind}:{row[0]}" for kind in GUARDING_LEASES]
+    for name in dict.fromkeys([*names, *(str(name) for (name,) in reader.rows(_TURNS, (no,)))]):
+        lease = lease_rows.read(reader, name)
         if lease is None or lease.owner is None:
             continue
         owner = lease.identity

@@ -17,9 +17,10 @@ from hermes_state.host.exits import (
 )
 from hermes_state.host.facts import Answer, Ask, Facts, Other, Party, Seen
 from hermes_state.host.folder import host_folder
-from hermes_state.host.host import Host, facts_for, open_host, start
+from hermes_state.host.host import Host, open_host
 from hermes_state.host.ownership import Membership, Run
 from hermes_state.host.probe import HostView, Probe, Request, Waits
+from hermes_state.host.starting import facts_for, start
 from hermes_state.host.states import Kind, MarkerKind, PlatformState, RunState, SessionStore
 
 __all__ = [

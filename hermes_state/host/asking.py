@@ -1,8 +1,8 @@
 """Asking a gateway who it is, and answering: one line each way over a socket in the host's folder.
 
 Invariant: an answer counts only when it comes from a process of our own uid and names the nonce that the record names.
-Both ends are bounded: 64 KiB in, 512 KiB out, and a time. The socket is made after the record, by the process that
-the record names, and closed in a forked child.
+Both ends are bounded: 64 KiB in, 512 KiB out, and a time. A socket gets its name when it is listened on, so one under
+that name that refuses is of a dead process; it is closed in a forked child.
 
 Not for: judging answers (see `decision`). A network port was rejected: anybody could answer on it, and a port that is
 used again answers for somebody else.
@@ -17,11 +17,12 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hermes_state.errors import CannotOpen
 from hermes_state.host.facts import Answer, Party
@@ -29,12 +30,17 @@ from hermes_state.host.folder import our_uid
 from hermes_state.host.forked import guarded
 from hermes_state.host.states import RunState
 
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 FOLDER = "answers"
 MOST_IN_BYTES = 64 * 1024
 MOST_OUT_BYTES = 512 * 1024
 PATIENCE_SECONDS = 2.0
 _REST_SECONDS = 0.1  # after a call that could not be taken
-_LONGEST_NAME = 100  # bytes of a socket's path that every system takes
+_LONGEST_NAME = 96  # bytes of a socket's path that every system takes, without the ending while it is made
+_NONCE_LETTERS, _SUFFIX, _MAKING = 16, ".sock", ".new"
+_AT_ONCE = 16  # questions
+_NO_ANSWER = (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 
 class Question(StrEnum):
@@ -46,7 +52,7 @@ class Question(StrEnum):
 
 def socket_path(folder: Path, nonce: str) -> Path:
     """Where the process with this nonce answers."""
-    return folder / FOLDER / f"{nonce[:16]}.sock"
+    return folder / FOLDER / f"{nonce[:_NONCE_LETTERS]}{_SUFFIX}"
 
 
 def ask(party: Party, question: Question, seconds: float = PATIENCE_SECONDS) -> Answer | None:
@@ -54,18 +60,79 @@ def ask(party: Party, question: Question, seconds: float = PATIENCE_SECONDS) -> 
     if not party.socket or party.identity is None or not hasattr(socket, "AF_UNIX"):
         return None
     try:
-        with _short(Path(party.socket)) as name, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            deadline = time.monotonic() + seconds
-            line.settimeout(seconds)
-            line.connect(name)
-            if not _is_our_user(line):
-                return None
-            line.sendall(json.dumps({"question": question}).encode() + b"\n")
-            said = _line(line, MOST_OUT_BYTES, deadline)
-        answer = answer_from(json.loads(said))
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        answer = _asked(Path(party.socket), question, seconds)
+    except _NO_ANSWER:
         return None  # no answer is what the caller is told; why makes no difference to a verdict
     return answer if answer.nonce == party.identity.nonce else None
+
+
+def unlisted(
+    folder: Path, listed: Collection[str], seconds: float = PATIENCE_SECONDS
+) -> list[tuple[str, Answer | None]]:
+    """Ask whoever answers in the folder of sockets and has none of the `listed` nonces; sockets and answers.
+
+    What refuses is dead and left out. None for one that is there and says nothing, or nothing as the one that its
+    socket is named for.
+    """
+    known = {nonce[:_NONCE_LETTERS] for nonce in listed}
+    paths = [path for path in _sockets(folder) if path.stem not in known]
+
+    def one(path: Path) -> tuple[str, Answer | None] | None:
+        try:
+            said = _asked(path, Question.IDENTIFY, seconds)
+        except (ConnectionRefusedError, FileNotFoundError, PermissionError):
+            return None
+        except _NO_ANSWER:
+            return str(path), None
+        return str(path), said if said.nonce.startswith(path.stem) else None
+
+    return [found for found in at_once(one, paths) if found is not None]
+
+
+def sweep(folder: Path) -> int:
+    """Remove the sockets of dead processes; gives how many went. What another user's process owns stays."""
+    removed = 0
+    for path in _sockets(folder):
+        try:
+            with _short(path) as name, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.settimeout(0.0)
+                line.connect(name)
+        except ConnectionRefusedError:
+            with suppress(OSError):
+                os.unlink(path)
+                removed += 1
+        except OSError:
+            continue  # it lives and is busy, or went meanwhile
+    return removed
+
+
+def at_once(ask_one: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    """Ask several at the same time, so that those who are silent cost the time of one."""
+    if len(items) < 2:
+        return [ask_one(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), _AT_ONCE), thread_name_prefix="hermes-host-asks") as pool:
+        return list(pool.map(ask_one, items))
+
+
+def _sockets(folder: Path) -> list[Path]:
+    try:
+        names = sorted(os.listdir(folder / FOLDER)) if hasattr(socket, "AF_UNIX") else []
+    except OSError:
+        return []  # nobody answers there
+    return [folder / FOLDER / name for name in names if name.endswith(_SUFFIX)]
+
+
+def _asked(path: Path, question: Question, seconds: float) -> Answer:
+    """One question over one socket. Raises one of `_NO_ANSWER`."""
+    with _short(path) as name, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        deadline = time.monotonic() + seconds
+        line.settimeout(seconds)
+        line.connect(name)
+        if not _is_our_user(line):
+            raise PermissionError(f"{path} is another user's")
+        line.sendall(json.dumps({"question": question}).encode() + b"\n")
+        said = _line(line, MOST_OUT_BYTES, deadline)
+    return answer_from(json.loads(said))
 
 
 def answer_from(said: dict[str, Any]) -> Answer:
@@ -95,8 +162,8 @@ def answer_to(answer: Answer) -> dict[str, Any]:
 class Answering:
     """A thread that answers for this process until `close`."""
 
-    def __init__(self, path: Path, answer: Callable[[Question], Answer]) -> None:
-        """Raises `CannotOpen` when the socket cannot be made. `answer` is called in that thread."""
+    def __init__(self, path: Path, answer: Callable[[Question], Answer | None]) -> None:
+        """Raises `CannotOpen` when the socket cannot be made. `answer` is called in that thread; None: say nothing."""
         self.path = path
         self._answer = answer
         self._closed = False
@@ -112,11 +179,13 @@ class Answering:
                 self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 kept.add(self)
                 # The name has a nonce in it: what lies there was left by this process.
+                staged = Path(f"{path}{_MAKING}")
                 with suppress(FileNotFoundError):
-                    os.unlink(path)
-                self._listening.bind(name)
-                os.chmod(path, 0o600)
+                    os.unlink(staged)
+                self._listening.bind(f"{name}{_MAKING}")
+                os.chmod(staged, 0o600)
                 self._listening.listen(64)
+                os.rename(staged, path)
         except OSError as error:
             self._drop()
             raise CannotOpen(
@@ -176,7 +245,10 @@ class Answering:
         if not _is_our_user(line):
             return
         question = Question(json.loads(_line(line, MOST_IN_BYTES, time.monotonic() + PATIENCE_SECONDS))["question"])
-        said = json.dumps(answer_to(self._answer(question))).encode() + b"\n"
+        answer = self._answer(question)
+        if answer is None:
+            return  # the line ends without a word, so whoever asked need not wait
+        said = json.dumps(answer_to(answer)).encode() + b"\n"
         line.settimeout(PATIENCE_SECONDS)  # what is left of it was for the question
         line.sendall(said)
 

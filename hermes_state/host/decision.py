@@ -3,8 +3,8 @@
 Invariant: `Attach` needs a live answer that names the home. A permanent refusal needs a live owner that looked again
 and says that it multiplexes without the home; everything less certain is tried again. A supervised start never
 replaces anybody, so two of them cannot storm. A control plane runs beside everybody. What cannot be seen is neither
-attached to nor a reason to stay away: a home is protected by its own store. `next_ask` names what may still change the
-verdict, in the order of its cost.
+attached to nor a reason to stay away, and what can be seen beside it counts in full: a lock that is held, an answer, a
+record that is busy. `next_ask` names what may still change the verdict, in the order of its cost.
 
 Not for: looking (see `probe`) or exit codes (see `exits`). Deciding from the record was rejected: it is written before
 its owner knows whom it serves, and it outlives it.
@@ -12,7 +12,7 @@ its owner knows whom it serves, and it outlives it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hermes_state.host.exits import Outcome, Supervisor
@@ -42,6 +42,8 @@ class Reason(StrEnum):
     OTHERS_SILENT = "others_silent"
     EXCLUDED = "excluded"
     RACE_LOST = "race_lost"
+    HOST_BUSY = "host_busy"
+    NOT_WRITABLE = "not_writable"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +100,14 @@ class ReplaceHost(_Verdict):
 
 
 Verdict = Start | Attach | Refuse | ReplaceHost
+_NO_OWNER = (Seen.NOBODY, Seen.UNKNOWN, Seen.BUSY)  # in these there is nobody to be asked as the owner
 
 
 def next_ask(facts: Facts) -> Ask | None:
     """What is worth asking before `decide`, or None when nothing can change the verdict any more."""
-    if facts.force or facts.kind is not Kind.GATEWAY or facts.seen in (Seen.UNKNOWN, Seen.US):
+    if facts.force or facts.kind is not Kind.GATEWAY or facts.seen is Seen.US:
         return None
-    order = [Ask.OTHERS] if facts.seen is Seen.NOBODY else [Ask.IDENTIFY, Ask.WAIT, Ask.RESCAN, Ask.OTHERS]
+    order = [Ask.OTHERS] if facts.seen in _NO_OWNER else [Ask.IDENTIFY, Ask.WAIT, Ask.RESCAN, Ask.OTHERS]
     return next((ask for ask in order if ask not in facts.asked and _may_matter(ask, facts)), None)
 
 
@@ -115,7 +118,7 @@ def _may_matter(ask: Ask, facts: Facts) -> bool:
     if ask is Ask.IDENTIFY:
         return facts.seen is Seen.LIVE
     if ask is Ask.OTHERS:
-        if facts.seen is Seen.NOBODY:
+        if facts.seen is not Seen.LIVE:
             return True
         return not replaces and answer is not None and serves is False and (
             facts.standalone or answer.multiplex is False
@@ -143,10 +146,16 @@ def decide(facts: Facts) -> Verdict:
             sentence="It serves no home and owns no host, so it starts whichever gateway runs, and ends none.",
         )
     if facts.seen is Seen.UNKNOWN:
-        return Start(
-            reason=Reason.UNKNOWN_OWNER, beside=True, evidence=evidence,
-            sentence="Whether another gateway owns this host cannot be seen here. It starts without owning it; what a"
-            " home must not do twice is protected by its own store.",
+        return _among_others(
+            facts, evidence, Reason.UNKNOWN_OWNER, beside=True,
+            sentence="Whether another gateway owns this host cannot be seen here, and none that can be asked serves"
+            f" {facts.home}: it starts without owning the host.",
+        )
+    if facts.seen is Seen.BUSY:
+        verdict = _among_others(facts, evidence, Reason.HOST_BUSY, "", beside=True)
+        return verdict if not isinstance(verdict, Start) else _refuse(
+            Reason.HOST_BUSY, "Who owns this host cannot be read or written now: somebody keeps its record locked.",
+            evidence,
         )
     if facts.seen is Seen.US:
         return Start(
@@ -159,6 +168,8 @@ def decide(facts: Facts) -> Verdict:
 
 def _beside_owner(facts: Facts, evidence: tuple[str, ...]) -> Verdict:
     answer, owner = facts.answer, facts.owner
+    if owner is None and (serving := _serving(facts, evidence)) is not None:
+        return serving  # the lock is held and nobody knows by whom; this one says itself that it serves the home
     serves = None if answer is None else answer.serves(facts.home)
     whose = "Another gateway" if owner is None else f"The owner of this host (PID {_pid(facts)} of {owner.home})"
     if _replaces(facts) and serves is not False:
@@ -196,16 +207,9 @@ def _among_others(
     facts: Facts, evidence: tuple[str, ...], reason: Reason, sentence: str, *, beside: bool
 ) -> Verdict:
     """Start, unless a gateway that does not own the host serves the home, or may."""
-    for other in facts.others:
-        if other.answer is not None and other.answer.serves(facts.home):
-            if other.answer.is_leaving:
-                return _refuse(
-                    Reason.OWNER_LEAVING, f"{other.party} serves {facts.home} and is {other.answer.state}.", evidence
-                )
-            return Attach(
-                reason=Reason.SERVED_BY_OTHER, sentence=f"{other.party} serves {facts.home}.", evidence=evidence,
-                to=other.party, pid=other.answer.pid, served=other.answer.served or frozenset(),
-            )
+    serving = _serving(facts, evidence)
+    if serving is not None:
+        return serving
     for other in facts.others:
         known = other.answer is not None and other.answer.serves(facts.home) is False
         if other.answer is not None and not known and not other.answer.is_leaving:
@@ -223,6 +227,42 @@ def _among_others(
     if facts.standalone and reason is Reason.NO_OWNER:
         reason, sentence = Reason.CONFIGURED_STANDALONE, f"No live gateway serves {facts.home}."
     return Start(reason=reason, sentence=sentence, evidence=evidence, beside=beside)
+
+
+def _serving(facts: Facts, evidence: tuple[str, ...]) -> Verdict | None:
+    """The verdict when a gateway that does not own the host, as far as is known, says that it serves the home."""
+    for other in facts.others:
+        if other.answer is None or not other.answer.serves(facts.home):
+            continue
+        if other.answer.is_leaving:
+            return _refuse(
+                Reason.OWNER_LEAVING, f"{other.party} serves {facts.home} and is {other.answer.state}.", evidence
+            )
+        also = " Only the owner of a host is replaced: stop that one first." if facts.replace else ""
+        return Attach(
+            reason=Reason.SERVED_BY_OTHER, sentence=f"{other.party} serves {facts.home}.{also}", evidence=evidence,
+            to=other.party, pid=other.answer.pid, served=other.answer.served or frozenset(),
+        )
+    return None
+
+
+def without_writing(verdict: Verdict, facts: Facts, problem: str, *, busy: bool) -> Verdict:
+    """The same verdict for a start that cannot write into the host's record: what keeps it away still does.
+
+    `problem`: why it cannot, a sentence. `busy`: somebody keeps the record locked, so that may change.
+    """
+    evidence = (*verdict.evidence, problem)
+    if isinstance(verdict, ReplaceHost):
+        return _refuse(
+            Reason.NOT_WRITABLE, f"{verdict.owner} was to be replaced, and that cannot be written down.", evidence
+        )
+    if not isinstance(verdict, Start):
+        return replace(verdict, evidence=evidence)
+    if busy and not facts.force and facts.kind is Kind.GATEWAY:
+        return _refuse(
+            Reason.HOST_BUSY, "This start could not be written down: somebody keeps the host's record locked.", evidence
+        )
+    return replace(verdict, evidence=evidence, beside=True)
 
 
 def _replaces(facts: Facts) -> bool:

@@ -1,8 +1,9 @@
 """A start from its first look to its row: look, decide, take the lock, write; again when somebody came in between.
 
 Invariant: what was decided on is what is entered: a lock that is held by then, or a gateway of the same home that the
-verdict did not know of, sends the start back to look. One start replaces at most one owner, and of several that want to
-replace the same one only one sends a signal. After a replacement fails nothing of it is left.
+verdict did not know of, sends the start back to look. A verdict stands when the ledger cannot be written, and one that
+starts nothing makes no lock file. One start replaces at most one owner, and of several that want to replace the same
+one only one sends a signal. After a replacement fails nothing of it is left.
 
 Not for: the verdict itself (`decision`). Starting first and looking for others afterwards was rejected: both then look.
 """
@@ -10,23 +11,25 @@ Not for: the verdict itself (`decision`). Starting first and looking for others 
 from __future__ import annotations
 
 import os
+import secrets
 import signal as signals
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_state.errors import CannotOpen, InvalidInput
+from hermes_state.errors import CannotOpen, InvalidInput, LockTimeout, StorageError, UnsafeProcess
 from hermes_state.host import gateway_lock, starts
 from hermes_state.host.decision import Reason, Refuse, ReplaceHost, Start, Verdict, decide
-from hermes_state.host.facts import Facts, Seen
-from hermes_state.host.living import judge
+from hermes_state.host.facts import Facts
+from hermes_state.host.living import is_stopped, judge
 from hermes_state.host.markers import Markers
 from hermes_state.host.ownership import Membership, Run, Voice, register, retract_dead
 from hermes_state.host.probe import Probe, Request
-from hermes_state.host.records import read_gateway
+from hermes_state.host.records import read_gateway, read_host, read_running
 from hermes_state.host.states import Kind, MarkerKind
-from hermes_state.owners.identity import pid_namespace
+from hermes_state.owners.identity import identify, pid_namespace
 from hermes_state.owners.presence import presence_of
 
 if TYPE_CHECKING:
@@ -34,7 +37,10 @@ if TYPE_CHECKING:
     from hermes_state.owners import Presence
 
 TRIES = 8  # looks of one start while others come in between; then it is a refusal that is tried again
+_LEDGER_SECONDS = 5.0  # the verdict stands without its row, and whoever supervises waits for it
 Signal = Callable[[int, int], None]
+_STARTING: set[tuple[str, str]] = set()  # starts of this process that go on now: file, and whose it is
+_STARTING_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,20 @@ class Entered:
     member: Membership | None  # this process's run; None when it does not start, or the host's files cannot be used
     start_id: int | None  # the row of the ledger; None without one, as for what is no gateway
     silent_because: str = ""  # why nobody can ask this run who it is; "" when somebody can
+    unwritten_because: str = ""  # why the ledger has no row of it though it should; "" otherwise
+    unlisted: Unlisted | None = None  # the answers of a run that could not write its row; None otherwise
+
+
+class Unlisted:
+    """What a run without a row says of itself to whoever asks. Safe for threads."""
+
+    def settle(self, served: Iterable[str], *, multiplex: bool) -> None:
+        """Say whom this run serves, each time that it changes. Until then it is its own home or what `rescan` gave."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Answer nobody any more. Safe to call twice."""
+        raise NotImplementedError
 
 
 class Entering:
@@ -67,19 +87,19 @@ class Entering:
         """Decide, and become what was decided. Raises `InvalidInput` for a second run of one process, and what looking
         and writing raise.
         """
-        presence = self._presence or presence_of(self._core.path.parent, clock=self._core.clock)
-        self._refuse_second(presence)
         self._silent = "" if answers else "it was started without answers"
         self._rescan = rescan
         entered = None
-        try:
-            entered = self._enter(run, request, presence)
-            return entered
-        finally:
-            if self._voice is not None and (entered is None or entered.member is None):
-                self._voice.close()
+        with self._only_one():
+            self._refuse_second()
+            try:
+                entered = self._enter(run, request)
+                return entered
+            finally:
+                if self._voice is not None and (entered is None or entered.member is None):
+                    self._voice.close()
 
-    def _enter(self, run: Run, request: Request, presence: Presence) -> Entered:
+    def _enter(self, run: Run, request: Request) -> Entered:
         for _ in range(TRIES):
             facts = self._probe.facts(request)
             verdict = decide(facts)
@@ -91,43 +111,79 @@ class Entering:
                     continue
                 verdict = refusal
             if not isinstance(verdict, Start):
-                return self._ended(verdict, run, presence)
-            member = self._become(verdict, facts, run, presence)
+                return self._ended(verdict, run)
+            member = self._become(verdict, facts, run)
             if member is not None:
                 self._probe.forget()
                 try:
-                    started = self._note(verdict, run, presence)
+                    started, unwritten = self._note(verdict, run)
                 except BaseException:
                     member.leave(reason="its start could not be written down", failed=True)
                     raise
-                return Entered(verdict=verdict, member=member, start_id=started, silent_because=self._silent)
+                return Entered(
+                    verdict=verdict, member=member, start_id=started, silent_because=self._silent,
+                    unwritten_because=unwritten,
+                )
         return self._ended(
             Refuse(
                 reason=Reason.RACE_LOST, permanent=False, evidence=(f"it looked {TRIES} times",),
                 sentence="Others came in between each time that this start was about to run.",
-            ), run, presence,
+            ), run,
         )
 
-    def _refuse_second(self, presence: Presence) -> None:
-        text = presence.identity.to_json()
-        with self._core.reader() as reader:
-            row = reader.row("SELECT no, home FROM gateways WHERE owner = ? AND ended_at IS NULL", (text,))
-        if row is not None:
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        key = str(self._core.path), "" if self._presence is None else self._presence.identity.nonce
+        with _STARTING_LOCK:
+            first = key not in _STARTING
+            _STARTING.add(key)
+        if not first:
             raise InvalidInput(
-                f"This process runs gateway {row[0]} of {row[1]} already ({self._core.path}).",
-                hint="Have that run `leave` first.", path=self._core.path, gateway=row[0],
+                f"This process is starting a gateway already ({self._core.path}).",
+                hint="One process runs one gateway: wait for that start.", path=self._core.path,
+            )
+        try:
+            yield
+        finally:
+            with _STARTING_LOCK:
+                _STARTING.discard(key)
+
+    def _refuse_second(self) -> None:
+        with self._core.reader() as reader:
+            running = read_running(reader)
+        ours = next((one for one in running if one.identity is not None and self._probe.is_us(one.identity)), None)
+        if ours is not None:
+            raise InvalidInput(
+                f"This process runs gateway {ours.no} of {ours.home} already ({self._core.path}).",
+                hint="Have that run `leave` first.", path=self._core.path, gateway=ours.no,
             )
 
-    def _ended(self, verdict: Verdict, run: Run, presence: Presence) -> Entered:
-        return Entered(verdict=verdict, member=None, start_id=self._note(verdict, run, presence))
+    def _ended(self, verdict: Verdict, run: Run) -> Entered:
+        started, unwritten = self._note(verdict, run)
+        return Entered(verdict=verdict, member=None, start_id=started, unwritten_because=unwritten)
 
-    def _note(self, verdict: Verdict, run: Run, presence: Presence) -> int | None:
-        """The row of the ledger; a control plane that comes and goes with an app is no start of its home's gateway."""
+    def _note(self, verdict: Verdict, run: Run) -> tuple[int | None, str]:
+        """The row of the ledger, or why there is none: it counts starts, and decides on none.
+
+        A control plane that comes and goes with an app is no start of its home's gateway.
+        """
         if run.kind is not Kind.GATEWAY:
-            return None
-        return starts.note(self._core, verdict, run, presence.identity)
+            return None, ""
+        # Not the presence: who starts nothing needs no lock file, and the next try would leave another one.
+        presence = self._presence
+        identity = identify(secrets.token_hex(16), self._core.clock) if presence is None else presence.identity
+        try:
+            return starts.note(self._core, verdict, run, identity, deadline_seconds=_LEDGER_SECONDS), ""
+        except (StorageError, LockTimeout, UnsafeProcess) as error:
+            return None, error.message
 
-    def _become(self, verdict: Start, facts: Facts, run: Run, presence: Presence) -> Membership | None:
+    def _me(self) -> Presence:
+        if self._presence is None:
+            self._presence = presence_of(self._core.path.parent, clock=self._core.clock)
+        return self._presence
+
+    def _become(self, verdict: Start, facts: Facts, run: Run) -> Membership | None:
+        presence = self._me()
         forced = verdict.reason is Reason.FORCED
         known = frozenset(other.party.gateway_no for other in facts.others)
         if facts.owner is not None:
@@ -164,6 +220,12 @@ class Entering:
         core, clock, owner = self._core, self._core.clock, verdict.owner
         identity = owner.identity
         assert identity is not None  # `decide` replaces only an owner that is proven to live
+        if is_stopped(identity):
+            # What it is sent now waits until it goes on, and by then nobody is here to take its place.
+            return Refuse(
+                reason=Reason.OWNER_SILENT, permanent=False, evidence=(*verdict.evidence, "it was not asked to leave"),
+                sentence=f"{owner} is stopped (SIGSTOP or a debugger), so it cannot leave: have it go on, or kill it.",
+            )
         markers = Markers(core, presence=self._presence)
         marker = markers.place(
             MarkerKind.TAKEOVER, home=owner.home, target=identity, reason=f"replaced by the gateway of {run.home}"
@@ -198,17 +260,19 @@ class Entering:
 
     def _is_gone(self, number: int) -> bool:
         with self._core.reader() as reader:
-            row = read_gateway(reader, number)
+            row, record = read_gateway(reader, number), read_host(reader)
         if row is None or row.ended_at is not None:
-            # Its row goes first and its lock after it.
-            return gateway_lock.look(self._core.path.parent).outcome is gateway_lock.Outcome.FREE
+            # Its row goes first and its lock after it; somebody else may have that by now, and says so.
+            taken = record.gateway is not None and record.gateway.no != number
+            return taken or gateway_lock.look(self._core.path.parent).outcome is gateway_lock.Outcome.FREE
         return judge(row, self._core.path.parent, self._core.clock).verdict.dead
 
 
-def unseen(run: Run, request: Request, problem: str, *, folder: Path) -> Entered:
-    """The start of a process that cannot use the host's files: it runs, beside whoever is there, without a row."""
-    facts = Facts(
-        home=run.home, supervisor=request.supervisor, seen=Seen.UNKNOWN, because=(f"{folder}: {problem}",),
-        replace=request.replace, force=request.force, standalone=request.standalone, kind=request.kind,
-    )
-    return Entered(verdict=decide(facts), member=None, start_id=None, silent_because=problem)
+def _in_forked_child() -> None:
+    global _STARTING_LOCK
+    _STARTING_LOCK = threading.Lock()  # whoever held it is not here
+    _STARTING.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)

@@ -24,7 +24,8 @@ class Seen(StrEnum):
     US = "us"  # this process has it
     LIVE = "live"  # another process has it, and its record names it
     UNRECORDED = "unrecorded"  # somebody has the lock, and no record that can be believed says who
-    UNKNOWN = "unknown"  # the host's files cannot be read here: never taken for "nobody"
+    UNKNOWN = "unknown"  # the lock or the record cannot be read here: never taken for "nobody"
+    BUSY = "busy"  # the record is locked by somebody who does not let go
 
 
 class Ask(StrEnum):
@@ -68,9 +69,11 @@ class Party:
     fence: int | None  # of its ownership; None when it does not own the host
     socket: str  # where it answers; empty: nowhere
     label: str = ""  # what its supervisor calls it
+    answered_pid: int | None = None  # of one that no row names: by its own answer
 
     def __str__(self) -> str:
-        who = "an identity that this version cannot read" if self.identity is None else f"PID {self.identity.pid}"
+        pid = self.answered_pid if self.identity is None else self.identity.pid
+        who = "an identity that this version cannot read" if pid is None else f"PID {pid}"
         return f"{who} of {self.home}"
 
 

@@ -23,7 +23,10 @@ _FOLDERS = ("answers", "owners")  # sockets and lock files
 
 
 def host_folder(environ: Mapping[str, str]) -> Path:
-    """`$XDG_STATE_HOME/hermes`; `~/.local/state/hermes` without it, `%LOCALAPPDATA%\\hermes-host` on Windows."""
+    """`$XDG_STATE_HOME/hermes`; `~/.local/state/hermes` without it, `%LOCALAPPDATA%\\hermes-host` on Windows.
+
+    Raises `CannotOpen` when there is no such place.
+    """
     said = environ.get("XDG_STATE_HOME", "").strip()
     if said and os.path.isabs(said):
         return Path(said) / "hermes"
@@ -31,7 +34,18 @@ def host_folder(environ: Mapping[str, str]) -> Path:
         local = environ.get("LOCALAPPDATA", "").strip()
         return (Path(local) if local else Path.home() / "AppData" / "Local") / "hermes-host"
     home = environ.get("HOME", "").strip()
-    return (Path(home) if os.path.isabs(home) else Path.home()) / ".local" / "state" / "hermes"
+    return (Path(home) if os.path.isabs(home) else _home_of_user()) / ".local" / "state" / "hermes"
+
+
+def _home_of_user() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise CannotOpen(
+            f"There is no folder for the host of user {our_uid()}: neither XDG_STATE_HOME nor HOME is set, and the"
+            " system knows no home of that user.",
+            hint="Set XDG_STATE_HOME to a folder of this user.", path=Path("~"), errno=0,
+        ) from error
 
 
 def our_uid() -> int:
@@ -93,6 +107,13 @@ def _repaired(folder: Path) -> list[str]:
         except OSError:
             continue
         if found & 0o077 and (path == folder or not path.is_symlink()):
-            os.chmod(path, mode)
+            try:
+                os.chmod(path, mode)
+            except OSError as error:
+                raise CannotOpen(
+                    f"{path} has mode {found:04o} and cannot be made private ({error.strerror}).",
+                    hint=f"chmod {mode:o} {path}, or set XDG_STATE_HOME to a folder of this user.",
+                    path=path, errno=error.errno or 0,
+                ) from error
             said.append(f"{path} had mode {found:04o}; it is {mode:04o} now")
     return said

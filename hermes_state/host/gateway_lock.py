@@ -22,6 +22,7 @@ from hermes_state.host.forked import guarded
 from hermes_state.owners.presence import lock
 
 _TRIES = 40
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe in its place would keep the open, and every fork, waiting for ever
 _NAP_SECONDS = 0.005  # between tries while others are only looking: a look takes microseconds
 
 
@@ -88,7 +89,7 @@ def acquire(folder: Path, *, clock: Clock = SYSTEM) -> Attempt:
     for _ in range(_TRIES):
         try:
             with guarded() as kept:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC | NO_LINK, 0o600)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC | NO_LINK | _NO_WAIT, 0o600)
                 kept.add(found := GatewayLock(path, descriptor))
         except OSError as error:
             return _failed(path, error)
@@ -125,7 +126,7 @@ def look(folder: Path) -> Look:
     try:
         with guarded() as kept:
             # Not O_CREAT: a look leaves nothing behind.
-            descriptor = os.open(path, os.O_RDONLY | CLOSE_ON_EXEC | NO_LINK)
+            descriptor = os.open(path, os.O_RDONLY | CLOSE_ON_EXEC | NO_LINK | _NO_WAIT)
             kept.add(found := GatewayLock(path, descriptor))
     except FileNotFoundError:
         reachable = os.path.isdir(folder) or not os.path.lexists(folder)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Self
 from hermes_state.clock import Clock, clock_from_environment
 from hermes_state.engine.core import acquire, release
 from hermes_state.engine.files import closed_here
-from hermes_state.errors import LockTimeout, NotFound, StateError, StorageError, UnsafeProcess
+from hermes_state.errors import StateError
 from hermes_state.host import ownership, starts, status
 from hermes_state.host.asking import ask
-from hermes_state.host.entering import Entered, Entering, Signal, unseen
-from hermes_state.host.facts import Facts, Seen
+from hermes_state.host.entering import Entered, Entering, Signal
+from hermes_state.host.facts import Seen
 from hermes_state.host.folder import host_folder, prepare, refuse_foreign
-from hermes_state.host.layout import HOST, HOST_NAME
+from hermes_state.host.layout import HOST, HOST_NAME, advise
 from hermes_state.host.probe import Asker, HostView, Probe, Request, Waits
 from hermes_state.host.states import PlatformState, SessionStore
 
@@ -56,10 +56,14 @@ def open_host(
         repaired: tuple[str, ...] = ()
     else:
         repaired = prepare(place)
-    core = acquire(
-        place / HOST_NAME, read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
-        layout=HOST,
-    )
+    try:
+        core = acquire(
+            place / HOST_NAME, read_only=read_only, create=not read_only, clock=clock or clock_from_environment(),
+            layout=HOST,
+        )
+    except StateError as error:
+        advise(error, place / HOST_NAME)
+        raise
     return Host(core, presence=presence, asker=asker, waits=waits, repaired=repaired)
 
 
@@ -230,52 +234,7 @@ class Host:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
+        if isinstance(failure, StateError):
+            advise(failure, self.path)
         self.close()
-
-
-def start(
-    run: Run, *, folder: Path | None = None, replace: bool = False, force: bool = False, standalone: bool = False,
-    rescan: Callable[[], Iterable[str]] | None = None, waits: Waits | None = None, clock: Clock | None = None,
-) -> tuple[Host | None, Entered]:
-    """`open_host` and `enter` in one, for a gateway that runs also where the host's files cannot be used.
-
-    The host is None then, and the verdict says why: homes are protected by their own stores.
-    """
-    place = host_folder(os.environ) if folder is None else folder
-    request = Request(
-        home=run.home, supervisor=run.supervisor, replace=replace, force=force, standalone=standalone, kind=run.kind
-    )
-    try:
-        host = open_host(place, clock=clock, waits=waits)
-    except StateError as error:
-        return None, unseen(run, request, error.message, folder=place)
-    try:
-        return host, host.enter(run, replace=replace, force=force, standalone=standalone, rescan=rescan)
-    except (StorageError, UnsafeProcess, LockTimeout) as error:
-        host.close()
-        return None, unseen(run, request, error.message, folder=place)
-    except BaseException:
-        host.close()
-        raise
-
-
-def facts_for(
-    request: Request, *, folder: Path | None = None, clock: Clock | None = None, asker: Asker = ask,
-    waits: Waits | None = None,
-) -> Facts:
-    """What a start would know now; nothing is made or changed, and what cannot be read is unknown."""
-    place = host_folder(os.environ) if folder is None else folder
-    time = clock or clock_from_environment()
-    try:
-        host = open_host(place, read_only=True, clock=time, asker=asker, waits=waits)
-    except NotFound:
-        return Probe(None, place, time, asker=asker, waits=waits).facts(request)
-    except StateError as error:
-        return Probe(None, place, time, asker=asker, waits=waits, problem=error.message).facts(request)
-    with host:
-        try:
-            return host.probe.facts(request)
-        except (StorageError, UnsafeProcess, LockTimeout) as error:
-            problem = error.message
-    return Probe(None, place, time, asker=asker, waits=waits, problem=problem).facts(request)

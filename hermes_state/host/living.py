@@ -15,7 +15,8 @@ from hermes_state.clock import Clock
 from hermes_state.engine import Transaction
 from hermes_state.host.folder import our_uid
 from hermes_state.host.records import Gateway
-from hermes_state.owners import Verdict, lock_file, provably_dead
+from hermes_state.owners import OwnerIdentity, Verdict, lock_file, provably_dead
+from hermes_state.owners.identity import PROC, pid_namespace
 
 FORGET_SECONDS = 7 * 86_400.0
 
@@ -56,6 +57,18 @@ def holds_its_presence(judged: Judged, folder: Path) -> bool:
     return (
         judged.may_live and judged.same_boot and identity is not None and lock_file(folder, identity.nonce).exists()
     )
+
+
+def is_stopped(identity: OwnerIdentity, *, proc_root: Path = PROC) -> bool:
+    """Whether that process, of this pid namespace, stands still until somebody has it go on; False where not known."""
+    if not identity.pid_namespace or identity.pid_namespace != pid_namespace(proc_root):
+        return False
+    try:
+        said = (proc_root / str(identity.pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    # The name may hold spaces and parentheses; the state is what follows its last one.
+    return said[said.rfind(")") + 1 :].split()[:1] in (["T"], ["t"])
 
 
 def end_the_dead(tx: Transaction, judged: list[Judged], *, at: float) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import HostLost, InvalidInput
-from hermes_state.host.asking import Answering, Question, socket_path
+from hermes_state.host.asking import Answering, Question, socket_path, sweep
 from hermes_state.host.exits import Supervisor
 from hermes_state.host.facts import Answer
 from hermes_state.host.folder import our_uid
@@ -24,6 +24,7 @@ from hermes_state.host.gateway_lock import GatewayLock
 from hermes_state.host.gateway_lock import Outcome as Lock
 from hermes_state.host.gateway_lock import acquire as acquire_lock
 from hermes_state.host.living import Judged, end_the_dead, holds_its_presence, judge
+from hermes_state.host.names import canonical, homes_of, without_secrets
 from hermes_state.host.records import read_host, read_running
 from hermes_state.host.states import TERMINAL, TRANSITIONS, Kind, RunState
 
@@ -38,9 +39,9 @@ _STEADY_SECONDS = 1.0  # less than the patience of whoever asks
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a process says of itself when it starts."""
+    """What a process says of itself when it starts. Raises `InvalidInput` for what is no absolute path of a home."""
 
-    home: str  # the home it is started for, as `os.path.realpath` gives it
+    home: str  # the home it is started for; kept by its one spelling
     kind: Kind = Kind.GATEWAY
     supervisor: Supervisor = Supervisor.NONE
     label: str = ""  # what the supervisor calls it
@@ -48,6 +49,10 @@ class Run:
     code_root: str | None = None  # the folder of its code
     code_sha: str | None = None  # the commit that it runs
     code_version: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "home", canonical(self.home))
+        object.__setattr__(self, "command", without_secrets(self.command))
 
 
 class Voice:
@@ -64,6 +69,7 @@ class Voice:
         self._rescan = rescan
         self._member: Membership | None = None
         self._answering = Answering(socket_path(core.path.parent, identity.nonce), self._on_question)
+        sweep(core.path.parent)
         self.path = str(self._answering.path)
 
     def speak_for(self, member: Membership) -> None:
@@ -74,11 +80,13 @@ class Voice:
         """Say nothing more. Safe to call twice."""
         self._answering.close()
 
-    def _on_question(self, question: Question) -> Answer:
+    def _on_question(self, question: Question) -> Answer | None:
         member = self._member
         if member is None:
             return self._answer
-        if question is Question.RESCAN and self._rescan is not None and member.answer.multiplex:
+        if question is Question.RESCAN and member.answer.multiplex:
+            if self._rescan is None:
+                return None  # nobody looked: what it serves is no answer to that, and would be a refusal for good
             member.settle(self._rescan(), multiplex=True)
         return member.steady_answer()
 
@@ -135,8 +143,11 @@ class Membership:
                 self._turn.release()
 
     def settle(self, served: Iterable[str], *, multiplex: bool) -> None:
-        """Say whom this run serves, once that is known and each time that it changes. Raises `HostLost`."""
-        homes = frozenset(served)
+        """Say whom this run serves, once that is known and each time that it changes.
+
+        Raises `HostLost`, and `InvalidInput` for what is no list of homes.
+        """
+        homes = homes_of(served)
 
         def work(tx: Transaction) -> None:
             self.refuse_ended(tx)
@@ -223,7 +234,8 @@ class Membership:
     def guard(self, tx: Transaction) -> None:
         """Call it first in a transaction that only the host's owner may make. Raises `HostLost`."""
         record = read_host(tx)
-        if self.fence is None or record.fence != self.fence or not self.owns_host:
+        # Not `owns_host`: while this process holds its lock nobody else gets a fence, also when its file was unlinked.
+        if self.fence is None or record.fence != self.fence or self._lock is None or not self._lock.is_held:
             raise HostLost(
                 f"This process (gateway {self.gateway_no}) does not own the host in {tx.path} any more, or never did.",
                 hint="Stop what only the owner may do.", path=tx.path, fence=self.fence, current=record.fence,

@@ -1,8 +1,9 @@
 """Looking at the host: the lock, the record, and what live gateways say of themselves.
 
-Invariant: nobody is dialled before the lock says that an owner lives and its record is not that of a dead process. A
-look at the owner is remembered for 2 s and forgotten at once when any process writes what it depends on. Nothing here
-changes anything.
+Invariant: nobody is dialled as the owner before the lock says that an owner lives and its record is not that of a dead
+process. Where the record cannot be read, the lock and whoever answers in the folder count as before. A look at the
+owner is remembered for 2 s and forgotten at once when any process writes what it depends on. Nothing here changes
+anything.
 
 Not for: verdicts (see `decision`). Dialling whatever the record names was rejected: pids and sockets are used again.
 """
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING
 
 from hermes_state.clock import Clock
 from hermes_state.host import gateway_lock
-from hermes_state.host.asking import PATIENCE_SECONDS, Question, ask
+from hermes_state.host.asking import PATIENCE_SECONDS, Question, ask, at_once, unlisted
 from hermes_state.host.decision import next_ask
 from hermes_state.host.exits import Supervisor
 from hermes_state.host.facts import Answer, Ask, Facts, Other, Party, Seen
 from hermes_state.host.living import holds_its_presence, judge
+from hermes_state.host.names import canonical
 from hermes_state.host.records import Gateway, HostRecord, read_host, read_running
-from hermes_state.host.states import Kind
+from hermes_state.host.states import TERMINAL, Kind
 from hermes_state.owners.presence import is_here
 
 if TYPE_CHECKING:
@@ -46,14 +48,17 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a start wants."""
+    """What a start wants. Raises `InvalidInput` for what is no absolute path of a home."""
 
-    home: str  # the home that is to be served, as `os.path.realpath` gives it
+    home: str  # the home that is to be served; kept by its one spelling
     supervisor: Supervisor = Supervisor.NONE
     replace: bool = False
     force: bool = False
     standalone: bool = False  # this home is configured to have a gateway of its own
     kind: Kind = Kind.GATEWAY  # what is started
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "home", canonical(self.home))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +77,12 @@ class Probe:
 
     def __init__(
         self, core: Core | None, folder: Path, clock: Clock, *, asker: Asker = ask, waits: Waits | None = None,
-        problem: str = "", presence: Presence | None = None,
+        problem: str = "", busy: bool = False, presence: Presence | None = None,
     ) -> None:
         """`core` is None where `host.db` is not there or cannot be read; `problem` says why in the second case.
 
-        `presence`: who looks, when that is not this process; for tests.
+        `busy`: it cannot be read because somebody keeps it locked. `presence`: who looks, when that is not this
+        process; for tests.
         """
         self._core = core
         self._folder = folder
@@ -84,6 +90,7 @@ class Probe:
         self._ask = asker
         self.waits = waits or Waits()
         self._problem = problem
+        self._busy = busy
         self._presence = presence
         self._memo: tuple[float, int, HostView] | None = None
         # How often an owner was asked who it is.
@@ -138,17 +145,39 @@ class Probe:
             return []
         with self._core.reader() as reader:
             running = read_running(reader)
-        found = []
+        asked = []
         for one in running:
             identity = one.identity
-            if identity is None or self._is_us(identity) or (owner is not None and one.no == owner.gateway_no):
+            if identity is None or self.is_us(identity) or (owner is not None and one.no == owner.gateway_no):
                 continue
             judged = judge(one, self._folder, self._clock)
-            if not judged.may_live or one.kind is not Kind.GATEWAY:
+            if judged.may_live and one.kind is Kind.GATEWAY:
+                asked.append(judged)
+        parties = [judged.gateway.party() for judged in asked]
+        said = at_once(lambda party: self._dial(party, Question.IDENTIFY, self.waits.identify), parties)
+        return [
+            (judged.gateway, answer) for judged, answer in zip(asked, said, strict=True)
+            if answer is not None or judged.same_boot
+        ]
+
+    def _unlisted(self) -> list[Other]:
+        """Gateways that answer and have no row: those that could not write one, or whose file was taken from them."""
+        listed = set()
+        if self._core is not None:
+            with self._core.reader() as reader:
+                listed = {one.identity.nonce for one in read_running(reader) if one.identity is not None}
+        found = []
+        for socket, said in unlisted(self._folder, listed, self.waits.identify):
+            if said is not None and self._is_nonce_ours(said.nonce):
                 continue
-            said = self._dial(one.party(), Question.IDENTIFY, self.waits.identify)
-            if said is not None or judged.same_boot:
-                found.append((one, said))
+            # One that starts answers before its row is there, and nothing before it has one: that row will be read.
+            if self._core is not None and (said is None or said.served is None or said.state in TERMINAL):
+                continue
+            party = Party(
+                gateway_no=0, identity=None, home="an unknown home" if said is None or said.home is None else said.home,
+                fence=None, socket=socket, answered_pid=None if said is None else said.pid,
+            )
+            found.append(Other(party=party, answer=said))
         return found
 
     # --- asking ----------------------------------------------------------------------------------------------
@@ -199,7 +228,7 @@ class Probe:
         for one, said in self._ask_but(owner):
             alone = one.multiplex is False and one.served is not None and home not in one.served
             found.append(Other(party=one.party(), answer=said, keeps_to_itself=alone))
-        return tuple(found)
+        return (*found, *self._unlisted())
 
     def _dial(self, party: Party, question: Question, seconds: float) -> Answer | None:
         self.dialled += 1
@@ -217,9 +246,12 @@ class Probe:
         said = [found.because]
         if self._problem:
             said.append(self._problem)
-        if found.outcome is gateway_lock.Outcome.COULD_NOT_OPEN or self._problem:
-            return HostView(seen=Seen.UNKNOWN, because=tuple(said), record=record, owner=None, answer=None)
         held = found.outcome is gateway_lock.Outcome.HELD
+        if found.outcome is gateway_lock.Outcome.COULD_NOT_OPEN or self._problem:
+            # A lock that is held says that an owner lives, whether or not anything says who it is.
+            unknown = Seen.BUSY if self._busy else Seen.UNKNOWN
+            seen = Seen.UNRECORDED if held else unknown
+            return HostView(seen=seen, because=tuple(said), record=record, owner=None, answer=None)
         one = None if record is None else record.gateway
         if record is None or one is None:
             seen = Seen.UNRECORDED if held else Seen.NOBODY
@@ -228,7 +260,7 @@ class Probe:
         judged = judge(one, self._folder, self._clock)
         party = one.party(record.fence)
         said.append(f"the record with fence {record.fence} names {party}: {judged.verdict.because}")
-        if judged.is_ours and one.identity is not None and self._is_us(one.identity):
+        if judged.is_ours and one.identity is not None and self.is_us(one.identity):
             return HostView(seen=Seen.US, because=tuple(said), record=record, owner=party, answer=None)
         if held:
             seen = Seen.LIVE if judged.may_live else Seen.UNRECORDED
@@ -240,10 +272,14 @@ class Probe:
         owner = party if seen is Seen.LIVE else None
         return HostView(seen=seen, because=tuple(said), record=record, owner=owner, answer=None)
 
-    def _is_us(self, identity: OwnerIdentity) -> bool:
+    def is_us(self, identity: OwnerIdentity) -> bool:
+        """Whether that is whoever looks."""
+        return self._is_nonce_ours(identity.nonce)
+
+    def _is_nonce_ours(self, nonce: str) -> bool:
         if self._presence is not None:
-            return identity.nonce == self._presence.identity.nonce
-        return is_here(identity.nonce)
+            return nonce == self._presence.identity.nonce
+        return is_here(nonce)
 
     def _record(self) -> HostRecord | None:
         if self._core is None:

@@ -82,7 +82,9 @@ def storm_wait(starts: int) -> float:
     return min(STORM_FIRST_SECONDS * float(2 ** min(excess, STORM_DOUBLINGS)), STORM_MOST_SECONDS)
 
 
-def note(core: Core, verdict: Verdict, run: Run, owner: OwnerIdentity) -> int:
+def note(
+    core: Core, verdict: Verdict, run: Run, owner: OwnerIdentity, *, deadline_seconds: float | None = None
+) -> int:
     """Write down what a start decided; the same refusal again is counted in its row. Gives the row's id."""
     clock = core.clock
     at, boottime, domain = clock.now(), clock.boottime(), clock.domain()
@@ -115,7 +117,7 @@ def note(core: Core, verdict: Verdict, run: Run, owner: OwnerIdentity) -> int:
         )
         return tx.last_insert_rowid()
 
-    return core.write(work)
+    return core.write(work, deadline_seconds=deadline_seconds)
 
 
 def guards(core: Core, home: str) -> Guards:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from hermes_state.errors import InvalidInput
 from hermes_state.host.living import Judged
+from hermes_state.host.names import canonical, path_without_secrets, plain
 from hermes_state.host.ownership import gateways
 from hermes_state.host.states import PlatformState, SessionStore
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hermes_state.host.ownership import Membership
 
 STALE_SECONDS = 120.0
+_LONGEST_PLATFORM = 100  # characters
 # Nothing reaches a platform in these.
 _GIVEN_UP = (PlatformState.DISCONNECTED, PlatformState.FAILED, PlatformState.UNSERVED)
 
@@ -66,10 +68,23 @@ def report(
 
     `needs_attention` stays as it is until the platform is connected or another text comes. `ingress_url` (where the
     platform calls) and `listener_base` (where this process listens) stay until others come or it is given up; of a URL
-    only scheme, place and path are kept, since the rest may be a secret. Raises `HostLost`, and `InvalidInput` for what
-    is no URL.
+    only scheme, place and path are kept, since the rest may be a secret; what looks like one is taken out of all texts.
+    Raises `HostLost`, and `InvalidInput` for what is no URL and for a home that the run does not serve.
     """
     at = core.clock.now()
+    home = canonical(home)
+    served = member.answer.served
+    # That a home is not served is the one thing that is said of homes that are not.
+    if served is not None and home not in {*served, member.run.home} and state is not PlatformState.UNSERVED:
+        raise InvalidInput(
+            f"Gateway {member.gateway_no} in {core.path} does not serve {home}, so it says nothing of its platforms.",
+            hint="`settle` first.", path=core.path, home=home,
+        )
+    if not platform or len(platform) > _LONGEST_PLATFORM or "\0" in platform:
+        raise InvalidInput(
+            f"A platform is one word, not {platform!r:.80}.", hint="Name it as its bot does.", path=core.path,
+        )
+    error_code, error_message, needs_attention = plain(error_code), plain(error_message), plain(needs_attention)
     connected = state is PlatformState.CONNECTED
     urls = [_without_secrets(url, core) for url in (ingress_url, listener_base)]
 
@@ -97,6 +112,8 @@ def report(
 def report_store(member: Membership, core: Core, *, home: str, state: SessionStore) -> None:
     """Say whether the store of a home opens. Raises `InvalidInput` for a home that the run does not serve, `HostLost`.
     """
+    home = canonical(home)
+
     def work(tx: Transaction) -> None:
         member.refuse_ended(tx)
         if not tx.execute(
@@ -176,4 +193,4 @@ def _without_secrets(url: str | None, core: Core) -> str | None:
             hint="Give scheme and host, as in https://example.org/webhook.", path=core.path,
         )
     host = f"[{found.hostname}]" if ":" in found.hostname else found.hostname
-    return f"{found.scheme}://{host}{port}{found.path}"
+    return f"{found.scheme}://{host}{port}{path_without_secrets(found.path)}"

@@ -10,7 +10,7 @@ once. flock alone was rejected: it has no fence, and another machine does not se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import InvalidInput, LeaseHeld, ReadOnlyStore
@@ -40,7 +40,7 @@ class Leases:
 
     def acquire(
         self, name: str, *, term_seconds: float, wait_seconds: float = 0.0, max_life_seconds: float | None = None,
-        note: Mapping[str, str] | None = None,
+        note: Mapping[str, str] | None = None, given_up: Callable[[], bool] = bool,
     ) -> Lease:
         """Get the lease `name` for `term_seconds`, or raise `LeaseHeld` after `wait_seconds`.
 
@@ -49,6 +49,7 @@ class Leases:
         namespace), this waits until it has itself seen no renewal for the term and a margin, see `silence_needed`.
         `max_life_seconds` ends the lease however often it is renewed; None is for work without an end, such as ticking.
         `note` is what the owner says of itself (a profile, a purpose), shown to whoever does not get it; no secrets.
+        `given_up` is asked at least four times a second while this waits: True ends the wait as its end would.
         Raises `LeaseHeld`, `InvalidInput`, `ReadOnlyStore`, `CannotOpen` (no lock file can be made here), and what a
         write raises: after any error the lease is not had.
         """
@@ -76,7 +77,7 @@ class Leases:
                     return taken
                 continue  # somebody was faster, so it is held now, or was released again
             left = deadline - clock.monotonic()
-            if left <= 0:
+            if left <= 0 or given_up():
                 raise self._held(seen, verdict)
             clock.sleep(min(nap, left))
             nap = min(2 * nap, _LONGEST_NAP)

@@ -40,7 +40,10 @@ class TokenLocks:
         self._leases = Leases(core, presence=presence)
 
     def name(self, scope: str, credential: str) -> str:
-        """The name of the lease: scope and digest, keyed with the store's id, so that no list of digests fits two."""
+        """The name of the lease: scope and digest, keyed with the store's id, so that no list of digests fits two.
+
+        What people add without meaning it makes no other lock: space around either, and capitals of the scope.
+        """
         for what, value in (("scope", scope), ("credential", credential)):
             if not isinstance(value, str) or not value.strip() or "\0" in value or (
                 what == "scope" and (":" in value or len(value) > _MOST)
@@ -50,7 +53,8 @@ class TokenLocks:
                     f"{', of one word' if what == 'scope' else ''}.",
                     argument=what,
                 )
-        content = f"{scope}\0{credential}".encode("utf-8", "surrogatepass")
+        scope = scope.strip().casefold()
+        content = f"{scope}\0{credential.strip()}".encode("utf-8", "surrogatepass")
         digest = hmac.new(self._core.store_id.encode(), content, hashlib.sha256).hexdigest()[:_DIGITS]
         return f"{PREFIX}:{scope}:{digest}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermes_state.routing.attention import Attention, Noted
 from hermes_state.routing.changing import highest_generation, raise_generations, without_secrets
+from hermes_state.routing.chats import ChatTurn
 from hermes_state.routing.delivery import Because, Choice, delivery, intake
 from hermes_state.routing.homes import DEFAULT, Home, canonical_home, guard, home_of, removed_home, served_homes
 from hermes_state.routing.identity import Inbound, RoutingIdentity, Source, Transport, Unserved, canonicalize
@@ -17,9 +18,9 @@ from hermes_state.routing.states import Act, State
 from hermes_state.routing.turns import Turn, begin
 
 __all__ = [
-    "DEFAULT", "Act", "Attention", "Because", "Choice", "Home", "Inbound", "KeyRules", "Noted", "Paired", "Pairing",
-    "Pending", "ProfileRoute", "Route", "Routing", "RoutingIdentity", "SessionKey", "Source", "State", "Transport",
-    "Turn", "Unserved", "begin", "canonical_home", "canonicalize", "delivery", "guard", "highest_generation",
-    "home_of", "intake", "key_of", "namespace", "raise_generations", "removed_home", "resolve", "restore",
-    "route_for", "served_homes", "without_secrets",
+    "DEFAULT", "Act", "Attention", "Because", "ChatTurn", "Choice", "Home", "Inbound", "KeyRules", "Noted", "Paired",
+    "Pairing", "Pending", "ProfileRoute", "Route", "Routing", "RoutingIdentity", "SessionKey", "Source", "State",
+    "Transport", "Turn", "Unserved", "begin", "canonical_home", "canonicalize", "delivery", "guard",
+    "highest_generation", "home_of", "intake", "key_of", "namespace", "raise_generations", "removed_home", "resolve",
+    "restore", "route_for", "served_homes", "without_secrets",
 ]

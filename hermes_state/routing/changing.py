@@ -70,19 +70,56 @@ def bind(tx: Transaction, inbound: Inbound, session_id: str, *, key: SessionKey 
 
 def go_on(tx: Transaction, route: Route, inbound: Inbound, *, at: float) -> Route:
     """A message came, or a turn ended well: the chat goes on in its session, and is answered by who received it."""
-    identity = inbound.identity
-    guard(tx, identity.runtime_home)
+    guard(tx, inbound.identity.runtime_home)
     now = _as_read(tx, route)
-    state = _next(tx, now, Act.GO_ON)
-    if identity.restored:
-        changes: dict[str, Any] = {}  # a row says nothing new about itself
-    else:
-        changes = {"transport_profile": identity.transport_profile, "origin": inbound.source.to_json()}
+    return _write(tx, now, _received(now, inbound) | _gone_on(now, _next(tx, now, Act.GO_ON), at), at)
+
+
+def receive(tx: Transaction, route: Route, inbound: Inbound, *, at: float) -> Route:
+    """A message came, and its turn begins: it is answered by who received it; the mark stays until a turn ended."""
+    guard(tx, inbound.identity.runtime_home)
+    now = _as_read(tx, route)
+    _next(tx, now, Act.RECEIVE)
+    return _write(tx, now, _received(now, inbound), at)
+
+
+def turn_ended(tx: Transaction, home: Home, route: Route, session_id: str, *, at: float) -> Route | None:
+    """A turn of the chat ended well, in a session that is this one or continues it; who received it stays.
+
+    None, and nothing is written, when the chat has another conversation by now, or is not to go on.
+    """
+    guard(tx, home)
+    now = read(tx, route.session_key)
+    if now is None or (now.generation, now.incarnation) != (route.generation, route.incarnation) or not now.goes_on:
+        return None
+    changes = _gone_on(now, _next(tx, now, Act.GO_ON), at)
+    return _write(tx, now, changes if session_id == now.session_id else changes | {"session_id": session_id}, at)
+
+
+def _gone_on(now: Route, state: State | Outcome, at: float) -> dict[str, Any]:
+    changes: dict[str, Any] = {"fresh": 0} if now.fresh else {}
     if state is not now.state:
         changes |= {"state": str(state), "state_at": at, "state_reason": ""}
-    if now.fresh:
-        changes["fresh"] = 0
-    return _write(tx, now, changes, at)
+    return changes
+
+
+def _received(now: Route, inbound: Inbound) -> dict[str, Any]:
+    """What an event says of its chat: whose bot received it, and where answers go. Raises `InvalidInput`."""
+    if inbound.identity.restored:
+        return {}  # a row says nothing new about itself
+    refuse_other_chat(now.key, inbound)
+    return {"transport_profile": inbound.identity.transport_profile, "origin": inbound.source.to_json()}
+
+
+def refuse_other_chat(key: SessionKey, inbound: Inbound) -> None:
+    """Raise `InvalidInput` for an event that cannot be of the chat of this key, by whichever rules it was made."""
+    parts = key_of(inbound)
+    given = dataclasses.replace(parts, user_id=key.user_id)
+    if given != key or key.user_id not in ("", inbound.source.user_id):
+        raise InvalidInput(
+            f"An event of chat {parts.text!r:.200} says nothing of {key.text!r:.200}.",
+            hint="Find the entry of the event's own chat: store.routing.find(event).", argument="inbound",
+        )
 
 
 def mark(tx: Transaction, home: Home, route: Route, act: Act, *, reason: str, at: float) -> Route:
@@ -95,10 +132,17 @@ def mark(tx: Transaction, home: Home, route: Route, act: Act, *, reason: str, at
     return _write(tx, now, {"state": str(state), "state_at": at, "state_reason": reason}, at)
 
 
-def reset(tx: Transaction, home: Home, route: Route, session_id: str, *, reason: str, at: float) -> Route:
-    """Go on in another session: the next generation. What a model was chosen for stays with the chat."""
+def reset(
+    tx: Transaction, home: Home, route: Route, session_id: str, *, reason: str, at: float,
+    inbound: Inbound | None = None,
+) -> Route:
+    """Go on in another session: the next generation. What a model was chosen for stays with the chat.
+
+    `inbound`: the event that it is for; who received that answers.
+    """
     guard(tx, home)
     now = _as_read(tx, route)
+    received = {} if inbound is None else _received(now, inbound)
     state = _next(tx, now, Act.RESET)
     sessions.refuse_unusable(tx, session_id)
     return _write(
@@ -106,7 +150,7 @@ def reset(tx: Transaction, home: Home, route: Route, session_id: str, *, reason:
         {
             "session_id": session_id, "state": str(state), "state_at": at, "state_reason": "", "reset_reason": reason,
             "reset_had_activity": int(sessions.had_messages(tx, now.session_id)), "fresh": 1,
-            "generation": now.generation + 1,
+            "generation": now.generation + 1, **received,
         },
         at,
     )

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_state import deletions
 from hermes_state.errors import HomeRemoved, InvalidInput, WrongHome
 from hermes_state.location import PROFILES, STORE_NAME
 from hermes_state.outbox.inputs import text
@@ -37,6 +38,8 @@ class Home:
 
     path: Path  # canonical folder, see `canonical_home`
     store_id: str  # of the store in it, for life
+    # the profile as it was addressed, where that is known: a folder that is reached through a link has another name
+    name: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, Path) or not self.path.is_absolute():
@@ -45,19 +48,39 @@ class Home:
                 hint="Use home_of(store).", argument="path",
             )
         text("store_id", self.store_id, of=" of a home")
+        if self.name is not None:
+            text("name", self.name, of=" of a home")
 
     def __str__(self) -> str:
         return str(self.path)
 
     @property
     def profile(self) -> str:
-        """The name of its profile: the folder's where it is one of `profiles/`, else "default"."""
-        return self.path.name if self.path.parent.name == PROFILES else DEFAULT
+        """The name of its profile: the folder's where it is one of `profiles/`, else "default".
+
+        As it was addressed: `profiles/work` is "work" wherever a link leads. A root that is itself in a folder of that
+        name is a profile, as it is for hermes-agent (see `location`).
+        """
+        return self.name or _profile(self.path.parent.name, self.path.name)
 
 
-def home_of(core: Core) -> Home:
-    """The home of an open store, as it is now."""
-    return Home(path=canonical_home(core.path.parent), store_id=core.store_id)
+def home_of(core: Core, *, profile: str | None = None) -> Home:
+    """The home of an open store, as it is now. `profile`: its name as it was addressed, see `addressed_profile`."""
+    return Home(path=canonical_home(core.path.parent), store_id=core.store_id, name=profile)
+
+
+def addressed_profile(folder: str | os.PathLike[str]) -> str:
+    """The name of a home's profile by the path that somebody gave, links not followed."""
+    given = os.path.abspath(os.path.expanduser(os.fspath(folder)))
+    above, name = os.path.split(given)
+    parents, parent = os.path.split(above)
+    return _profile(
+        _spelled(parents, parent, os.listdir, os.path.samefile), _spelled(above, name, os.listdir, os.path.samefile)
+    )
+
+
+def _profile(parent: str, name: str) -> str:
+    return name if parent == PROFILES and name else DEFAULT
 
 
 def canonical_home(
@@ -90,7 +113,7 @@ def _spelled(
         return name
     wanted = os.path.join(folder, name)
     for other in listed:
-        if other.casefold() == name.casefold() or len(other.encode()) != len(name.encode()):
+        if other.casefold() == name.casefold() or len(os.fsencode(other)) != len(os.fsencode(name)):
             try:
                 if same(os.path.join(folder, other), wanted):
                     return other
@@ -172,8 +195,7 @@ def guard(tx: Reader, home: Home) -> None:
 
 def removed_at(reader: Reader) -> float | None:
     """Since when nothing is written for this home any more (epoch seconds UTC); None while it is in use."""
-    row = reader.row("SELECT removed_at FROM routing_home")
-    return None if row is None else row[0]
+    return deletions.home_removed_at(reader)
 
 
 def removed_home(home: Home) -> HomeRemoved:
@@ -182,12 +204,7 @@ def removed_home(home: Home) -> HomeRemoved:
 
 
 def _removed(path: Path, home: Home | Path, since: float | None) -> HomeRemoved:
-    why = "its store is not there any more" if since is None else "it was marked as removed"
-    return HomeRemoved(
-        f"A write for {home} came too late: {why} ({path}).",
-        hint="Nothing was written and no folder was made. Stop the work that was begun for it.",
-        path=path, home=home, since=since,
-    )
+    return deletions.home_removed(path, home, since)
 
 
 def served_homes(homes: Iterable[Home]) -> Mapping[str, Home]:

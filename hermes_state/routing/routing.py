@@ -33,14 +33,16 @@ Result = TypeVar("Result")
 class Routing:
     """The routing of one store. Safe for threads."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, *, profile: str | None = None) -> None:
+        """`profile`: the name of the home's profile as it was addressed; None: that of its folder."""
         self._core = core
+        self._profile = profile
         self._unserved = attention.Unserveds(core)
 
     @property
     def home(self) -> Home:
         """The home of this store. Take it when work for the home begins, and name it when that work writes."""
-        return home_of(self._core)
+        return home_of(self._core, profile=self._profile)
 
     @property
     def pairing(self) -> Pairing:
@@ -97,14 +99,24 @@ class Routing:
         """A message came, or a turn ended well: ends a mark to resume, and keeps who received it. Mostly no write.
 
         Raises `RouteStopped` (make a new session and `reset`), `RouteMoved`, `RouteNotFound`, `WrongHome`,
-        `HomeRemoved`.
+        `HomeRemoved`, and `InvalidInput` for an event of another chat.
+        """
+        home = inbound.identity.runtime_home
+        refuse_other_home(self._core, home)
+        if _says_the_same(route, inbound):
+            with self._core.reader() as reader, reader.snapshot():
+                guard(reader, home)  # also where nothing is to be written
+                if records.read(reader, route.session_key) == route:
+                    return route
+        return self._write(lambda tx, at: changing.go_on(tx, route, inbound, at=at))
+
+    def receive(self, route: Route, inbound: Inbound) -> Route:
+        """A message came, and its turn begins: keeps who received it. A mark to resume stays until `go_on`.
+
+        Raises as `go_on`, and `InvalidInput` for an event of another chat.
         """
         refuse_other_home(self._core, inbound.identity.runtime_home)
-        if _says_the_same(route, inbound):
-            now = self.get(route.session_key)
-            if now == route:
-                return route
-        return self._write(lambda tx, at: changing.go_on(tx, route, inbound, at=at))
+        return self._write(lambda tx, at: changing.receive(tx, route, inbound, at=at))
 
     def resume_later(self, route: Route, home: Home, *, reason: str) -> Route:
         """A turn was interrupted and is to be taken up again. The first mark stays. Raises as `go_on`."""
@@ -118,15 +130,19 @@ class Routing:
         """The session was too old and was seen off; only who gets a higher `version` back saw it off."""
         return self._mark(route, home, Act.EXPIRE, reason)
 
-    def reset(self, route: Route, home: Home, session_id: str, *, reason: str) -> Route:
+    def reset(
+        self, route: Route, home: Home, session_id: str, *, reason: str, inbound: Inbound | None = None
+    ) -> Route:
         """Go on in another session of this store: the next generation of the conversation, at `power`.
 
+        `inbound`: the event that it is for, whose receiver answers from here on; None: nobody wrote, and the bot stays.
         Raises `RouteMoved`, `RouteNotFound`, `WrongHome`, `HomeRemoved`, and those of `bind` about the session.
         """
         self._refuse(home)
         changing.checked_reason(reason)
         return self._write(
-            lambda tx, at: changing.reset(tx, home, route, session_id, reason=reason, at=at), durability="power"
+            lambda tx, at: changing.reset(tx, home, route, session_id, reason=reason, at=at, inbound=inbound),
+            durability="power",
         )
 
     def follow(self, route: Route, home: Home, session_id: str) -> Route:
@@ -165,10 +181,10 @@ class Routing:
     def drop(self, unserved: Unserved, home: Home | None = None) -> attention.Noted:
         """Drop an event that nobody may take in; `warning` of what is returned is to be logged, and is there once.
 
-        The store is that of the bot that received it. Where nobody can say which that was, `home` names who was asked.
-        Raises `WrongHome`, `HomeRemoved`, `InvalidInput`.
+        `home`: whose store this is, where one store of the process notes all of it; by default that of the bot that
+        received it, which nobody knows where none did. Raises `WrongHome`, `HomeRemoved`, `InvalidInput`.
         """
-        asked = valid_home("home", unserved.home or home)
+        asked = valid_home("home", home or unserved.home)
         return self._unserved.note(unserved.source.platform, unserved.profile, unserved.reason, asked, dropped=1)
 
     def refuse(self, platform: str, profile: str, home: Home, *, reason: str) -> attention.Noted:

@@ -26,7 +26,8 @@ class State(StrEnum):
 class Act(StrEnum):
     """What can happen to it."""
 
-    GO_ON = "go on"  # a message came, or a turn ended well
+    RECEIVE = "receive"  # a message came, and its turn begins: nothing has come of a mark yet
+    GO_ON = "go on"  # a turn ended well
     RESUME_LATER = "resume later"  # a turn was interrupted by a restart
     SUSPEND = "suspend"
     EXPIRE = "expire"
@@ -43,6 +44,7 @@ class Outcome(Enum):
 
 
 TABLE: Mapping[tuple[State, Act], State | Outcome] = {
+    (State.ACTIVE, Act.RECEIVE): State.ACTIVE,
     (State.ACTIVE, Act.GO_ON): State.ACTIVE,
     (State.ACTIVE, Act.RESUME_LATER): State.RESUMING,
     (State.ACTIVE, Act.SUSPEND): State.SUSPENDED,
@@ -50,6 +52,7 @@ TABLE: Mapping[tuple[State, Act], State | Outcome] = {
     (State.ACTIVE, Act.RESET): State.ACTIVE,
     (State.ACTIVE, Act.FOLLOW): State.ACTIVE,
     (State.ACTIVE, Act.CHOOSE_MODEL): State.ACTIVE,
+    (State.RESUMING, Act.RECEIVE): State.RESUMING,
     (State.RESUMING, Act.GO_ON): State.ACTIVE,
     (State.RESUMING, Act.RESUME_LATER): Outcome.SAME,
     (State.RESUMING, Act.SUSPEND): State.SUSPENDED,
@@ -57,6 +60,7 @@ TABLE: Mapping[tuple[State, Act], State | Outcome] = {
     (State.RESUMING, Act.RESET): State.ACTIVE,
     (State.RESUMING, Act.FOLLOW): State.RESUMING,
     (State.RESUMING, Act.CHOOSE_MODEL): State.RESUMING,
+    (State.SUSPENDED, Act.RECEIVE): Outcome.STOPPED,
     (State.SUSPENDED, Act.GO_ON): Outcome.STOPPED,
     (State.SUSPENDED, Act.RESUME_LATER): Outcome.STOPPED,
     (State.SUSPENDED, Act.SUSPEND): Outcome.SAME,
@@ -64,6 +68,7 @@ TABLE: Mapping[tuple[State, Act], State | Outcome] = {
     (State.SUSPENDED, Act.RESET): State.ACTIVE,
     (State.SUSPENDED, Act.FOLLOW): Outcome.STOPPED,
     (State.SUSPENDED, Act.CHOOSE_MODEL): State.SUSPENDED,
+    (State.EXPIRED, Act.RECEIVE): Outcome.STOPPED,
     (State.EXPIRED, Act.GO_ON): Outcome.STOPPED,
     (State.EXPIRED, Act.RESUME_LATER): Outcome.STOPPED,
     (State.EXPIRED, Act.SUSPEND): Outcome.SAME,

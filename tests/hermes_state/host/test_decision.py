@@ -105,15 +105,16 @@ def check_replace(facts: Facts) -> None:
 
 
 def check_start(facts: Facts, verdict: Start) -> None:
-    if facts.force or facts.seen in (Seen.UNKNOWN, Seen.US):
+    if facts.force or facts.seen is Seen.US:
         return
+    assert facts.seen in (Seen.NOBODY, Seen.UNKNOWN, Seen.LIVE)
     for other in facts.others:
         assert other.answer is None or other.answer.serves(US) is False
         assert other.party.home != US or other.answer is not None
         assert other.answer is not None or other.keeps_to_itself or not other.party.socket
         if facts.standalone:
             assert other.answer is not None
-    assert verdict.beside is (facts.seen is Seen.LIVE)
+    assert verdict.beside is (facts.seen is not Seen.NOBODY)
     if facts.seen is Seen.LIVE:
         assert facts.answer is not None and facts.answer.serves(US) is False
         assert facts.standalone or facts.answer.multiplex is False
@@ -125,10 +126,14 @@ def test_every_combination_of_facts_keeps_the_rules() -> None:
         verdict = decide(facts)
         seen.add(verdict.outcome)
         assert verdict.sentence.endswith(".")
-        if facts.force or facts.seen in (Seen.UNKNOWN, Seen.US):
+        if facts.force or facts.seen is Seen.US:
             assert isinstance(verdict, Start)
-        if facts.seen is Seen.UNRECORDED and not facts.force:
-            assert verdict.outcome is Outcome.REFUSE_TRANSIENT
+        if facts.seen in (Seen.UNRECORDED, Seen.BUSY) and not facts.force:
+            assert verdict.outcome in (Outcome.REFUSE_TRANSIENT, Outcome.ATTACH)
+        if not facts.force and facts.seen is not Seen.US and any(
+            other.answer is not None and other.answer.serves(US) for other in facts.others
+        ) and facts.seen is not Seen.LIVE:
+            assert isinstance(verdict, Attach), "a live answer is worth the same whatever else cannot be seen"
         if isinstance(verdict, Attach):
             check_attach(facts, verdict)
         elif isinstance(verdict, ReplaceHost):
@@ -176,12 +181,28 @@ def test_what_is_asked_ends_and_changes_the_verdict_or_is_not_asked() -> None:
             else:
                 known = replace(known, others=OTHERS[others])
         assert len(asked) == len(set(asked))
-        if facts.force or facts.seen in (Seen.UNKNOWN, Seen.US):
+        if facts.force or facts.seen is Seen.US:
             assert asked == []
-        if facts.seen is Seen.NOBODY and not facts.force:
+        if facts.seen in (Seen.NOBODY, Seen.UNKNOWN, Seen.BUSY) and not facts.force:
             assert asked == [Ask.OTHERS]
         if decide(known).outcome is Outcome.REFUSE_PERMANENT:
             assert Ask.RESCAN in asked
+
+
+def test_what_cannot_be_written_starts_nothing_that_was_not_to_start() -> None:
+    from hermes_state.host.decision import without_writing
+
+    for _first, _again, _others, facts in ALL:
+        verdict = decide(facts)
+        for busy in (False, True):
+            after = without_writing(verdict, facts, "The disk is full.", busy=busy)
+            assert after.evidence[-1] == "The disk is full."
+            if not isinstance(verdict, Start):
+                assert not isinstance(after, Start)
+            if isinstance(verdict, (Attach, Refuse)):
+                assert replace(after, evidence=verdict.evidence) == verdict
+            if isinstance(after, Start):
+                assert after.beside and (not busy or facts.force)
 
 
 def live(first: Answer | None, again: Answer | None = None, **given: object) -> Verdict:

@@ -355,7 +355,7 @@ def test_t2_7_starting_everything_ends_nobody_and_tells_all_that_is_served(folde
         pytest.fail(f"PID {pid} got signal {number}")
 
     homes = [f"/h/{number}" for number in range(5)]
-    member = owner.host.enter(run(homes[0])).member
+    member = owner.host.enter(run(homes[0]), rescan=lambda: homes).member
     assert member is not None
     member.settle(homes, multiplex=True)
     for home in homes:
@@ -382,7 +382,7 @@ def test_a_start_that_cannot_be_written_down_leaves_no_owner_behind(
     first, second = Party(folder), Party(folder)
     plain = starts.note
 
-    def fails(*given: object) -> int:
+    def fails(*given: object, **named: object) -> int:
         raise RuntimeError("no room for the ledger")
 
     monkeypatch.setattr(starts, "note", fails)
@@ -482,4 +482,8 @@ def test_what_a_start_would_do_on_a_host_that_breaks_while_it_is_read_is_unknown
 
     monkeypatch.setattr(probe, "read_host", breaks)
     facts = facts_for(Request(home="/h/a"), folder=folder)
-    assert (facts.seen, facts.because[-1]) == (Seen.UNKNOWN, "A page of host.db is damaged.")
+    assert (facts.seen, facts.because[-1]) == (
+        Seen.UNKNOWN,
+        f"A page of host.db is damaged. Stop all gateways of this user, remove {folder / 'host.db'}, host.db-wal and"
+        " host.db-shm, and start them again: nothing in it is needed after that.",
+    )

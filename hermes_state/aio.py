@@ -17,6 +17,7 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
+import operator
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +60,7 @@ class AsyncStore:
         self.gateway = AsyncGateway(self, "gateway")
         self.outbox = AsyncOutbox(self, "outbox")
         self.routing = AsyncGroup(self, "routing")
+        self.work = AsyncWork(self)
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
@@ -116,10 +118,22 @@ class AsyncGroup:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(getattr(self._aio._store, self._name), name)
+        method = getattr(operator.attrgetter(self._name)(self._aio._store), name)
         if name.startswith("_") or not callable(method):
             raise AttributeError(f"{self._name}.{name} cannot be awaited; read it from the store itself")
         return _awaited(self._aio, method)
+
+
+class AsyncWork:
+    """`work`, each member of which is a group."""
+
+    def __init__(self, aio: AsyncStore) -> None:
+        self._aio = aio
+
+    def __getattr__(self, name: str) -> Any:
+        from hermes_state.work.awaited import member
+
+        return member(self._aio, name)
 
 
 class AsyncChanges(AsyncGroup):

@@ -2,8 +2,9 @@
 
 Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has
 another incarnation, no fence lower than one that was given out, and no message id that was given out already; it owes
-nothing that the old content has sent (`owing`), and lets in nobody whom that had put out (`serving`). Where the old
-store cannot be read, its fences are unknown, and every fence rises by more than any store ever gave out.
+nothing that the old content has sent (`owing`), lets in nobody whom that had put out (`serving`), and knows which
+tokens that has sent (`rotating`). Where the old store cannot be read, its fences are unknown, and every fence rises by
+more than any store ever gave out.
 
 Not for: the caller's file, which is only read unless it is a working file of the caller's own. Doing this after the
 replacement was rejected: a kill between the two would leave old ids and fences in force.
@@ -27,10 +28,11 @@ from hermes_state.routing.records import has_routing
 from maintenance.dialects.native import serving as serving_tables
 from maintenance.dialects.native.owed import Carried
 from maintenance.dialects.native.serving import SERVER_LEASE, Brought
-from maintenance.replacement import owing, serving
+from maintenance.replacement import owing, rotating, serving
 from maintenance.replacement.child import run
 from maintenance.replacement.old import Old
 from maintenance.replacement.owing import FENCE_LEAP, old_owed
+from maintenance.replacement.rotating import old_rotating
 from maintenance.replacement.serving import old_serving
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class OldFacts:
     store_id: str | None = None  # its identity, None for a file that is not native
     owed: Old | None = None  # its obligations; None: those of the new content are the store's own, as they are
     serving: Old | None = None  # its gateway instances and turns; None: as for `owed`
+    rotating: Old | None = None  # its credentials; None: as for `owed`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,19 +73,21 @@ def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = Fals
     """
     owed = None if own_rows else old_owed(store.old, hidden=hidden)
     serves = None if own_rows else old_serving(store.old, hidden=hidden)
+    rotates = None if own_rows else old_rotating(store.old, hidden=hidden)
     try:
         tables = {str(name) for (name,) in store.old("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not {"store", "leases", "messages"} <= tables:
-            return OldFacts(readable=bool(tables), owed=owed, serving=serves)
+            return OldFacts(readable=bool(tables), owed=owed, serving=serves, rotating=rotates)
         identity = store.old(
             "SELECT store_id, max(message_floor, coalesce((SELECT max(id) FROM messages), 0)) FROM store"
         )
         fences = {str(name): int(fence) for name, fence in store.old("SELECT name, fence FROM leases")}
     except StorageError:
-        return OldFacts(readable=False, owed=owed, serving=serves)
+        return OldFacts(readable=False, owed=owed, serving=serves, rotating=rotates)
     store_id, highest = identity[0] if identity else (None, 0)
     return OldFacts(
-        readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed, serving=serves
+        readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed, serving=serves,
+        rotating=rotates,
     )
 
 
@@ -129,6 +134,7 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
         incarnation, obligations, gateways = uuid.uuid4().hex, Carried(), Brought()
         owes = old.owed is not None and owing.make_room(store, old.owed, clock)
         serves = old.serving is not None and serving.make_room(store, old.serving, clock)
+        rotates = old.rotating is not None and rotating.make_room(store, old.rotating, clock)
         with store.transaction(durability="power") as tx:
             raise_fences(tx, fences)
             tx.execute(
@@ -144,4 +150,6 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
                 obligations = owing.carry_over(tx, old.owed, same_store=same, at=at)
             if serves and old.serving is not None:
                 gateways = serving.carry_over(tx, old.serving, same_store=same, at=at)
+            if rotates and old.rotating is not None:
+                rotating.carry_over(tx, old.rotating, same_store=same)
         return incarnation, len(fences), obligations, gateways

@@ -31,6 +31,10 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
 }
 # In tables that are searched cell by cell: what is no text of anybody, or says who and which.
 FIXED: Mapping[str, frozenset[str]] = {
+    "background_work": frozenset({
+        "key", "sort", "home", "mode", "verbosity", "pid_scope", "identity", "owner", "boot_id", "time_namespace",
+        "reason", "delivery",
+    }),
     "enrollment_tokens": frozenset({"token_digest", "instance_id"}),
     "gateway_credentials": frozenset({"credential_digest", "instance_id"}),
     "gateway_digest_key": frozenset({"digest_key"}),

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hermes_state.work.credentials.secrets import Secrets
@@ -54,11 +54,11 @@ class Credential:
     rotation_at: float | None  # since when it is being sent, or may be lost
     created_at: float
     updated_at: float
-    salt: bytes
-    access_digest: bytes | None
-    refresh_digest: bytes | None
-    rotation_digest: bytes | None
-    spent: bytes
+    salt: bytes = field(repr=False)  # key of the digests
+    access_digest: bytes | None = field(repr=False)
+    refresh_digest: bytes | None = field(repr=False)
+    rotation_digest: bytes | None = field(repr=False)  # of the token that is being sent, or may be lost
+    spent: bytes = field(repr=False)  # halves of digests of spent tokens, newest last
 
     def digest(self, token: str | None) -> bytes | None:
         """The keyed digest of a token."""

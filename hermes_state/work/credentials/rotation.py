@@ -11,6 +11,7 @@ the home would wait for the network.
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,8 +59,8 @@ LEAST_WAIT_SECONDS = 15.0
 RESERVE_SECONDS = 5.0
 # With less of the term left than this, an answer is not kept before the lease is had anew.
 _LEAST_LEFT_SECONDS = 1.0
-# While somebody else has the lease, the token is looked at this often: eight that wait need no lease each.
-_LOOK_AGAIN_SECONDS = 0.05
+# While somebody else has the lease, the token is looked at after these, doubling: eight that wait need no lease each.
+_LOOK_AGAIN_SECONDS, _LONGEST_LOOK_SECONDS = 0.05, 0.25
 # Looks under one lease; each but the last one changes the row, and a program that writes the file all the time ends it.
 _MOST_LOOKS = 8
 
@@ -108,7 +109,7 @@ class Asking:
         """The token. See `Credentials.token` for what is raised."""
         clock, name, wait = self.core.clock, rows.lease_name(self.provider, self.id), wait_of(self.timeout_seconds)
         term = wait if self.shared is None else 2 * wait + RESERVE_SECONDS
-        deadline = clock.monotonic() + wait
+        deadline, pause = clock.monotonic() + wait, _LOOK_AGAIN_SECONDS
         while True:
             row, secrets, step = self._look()
             if step not in WITH_LEASE:  # mostly: it is good, or whoever had the lease has just got it
@@ -116,10 +117,11 @@ class Asking:
             with in_order(self.rank, name):
                 left = deadline - clock.monotonic()
                 try:
-                    lease = self._lease(name, term, max(min(_LOOK_AGAIN_SECONDS, left), 0.0))
+                    lease = self._lease(name, term, max(min(pause, left), 0.0))
                 except LeaseHeld:
-                    if left <= _LOOK_AGAIN_SECONDS:
+                    if left <= pause:
                         raise
+                    pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
                     continue
                 with lease:
                     return self._under(lease)
@@ -227,11 +229,6 @@ class Asking:
         grant = Grant(row, secrets, mark)
         try:
             verdict = self.exchange(grant)
-            if not isinstance(verdict, Verdict):
-                raise InvalidInput(
-                    f"An exchange of {self.provider} gave {type(verdict).__name__}, which is no verdict.",
-                    hint="Give Rotated, Ended, Postponed, Unsure or None.", argument="exchange",
-                )
         except (LeaseLost, StaleFence):
             if grant.revealed:
                 self._fail(lease, row, secrets, grant, Unsure(reason="the exchange lost its lease"))
@@ -243,6 +240,15 @@ class Asking:
                     self._settle(lease, row, secrets, grant, unsure)
                 raise
             self._fail(lease, row, secrets, grant, unsure, error)
+        if not isinstance(verdict, Verdict):
+            if inspect.iscoroutine(verdict):
+                verdict.close()
+            if grant.revealed:
+                self._settle(lease, row, secrets, grant, Unsure(reason="the exchange gave no verdict"))
+            raise InvalidInput(
+                f"An exchange of {self.provider} gave {type(verdict).__name__}, which is no verdict.",
+                hint="Give Rotated, Ended, Postponed, Unsure or None, from a plain function.", argument="exchange",
+            )
         if not isinstance(verdict, Rotated):
             self._fail(lease, row, secrets, grant, verdict)
         return self._keep(lease, row, secrets, verdict, grant, sent_at)

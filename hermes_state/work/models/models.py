@@ -117,8 +117,8 @@ class Models(Guarded):
     ) -> ContextWindow:
         """As `window`; where nothing measured counts, or it is distrusted, the server is asked first, once.
 
-        `probe(model, endpoint)` asks it and keeps what it says: `hermes_state.compaction.windows.Windows(store.core).probe`. What it raises is
-        raised here. The user's override needs no asking.
+        `probe(model, endpoint)` asks it and keeps what it says: `Windows(store.core).probe` of
+        `hermes_state.compaction.windows`. What it raises is raised here. The user's override needs no asking.
         """
         found = self.window(provider, model, endpoint, tokenizer=tokenizer, rules=rules)
         if found.source in ("override", "served", "learned") or not found.endpoint:

@@ -32,7 +32,8 @@ def said_of(reader: Reader, provider: str, model: str) -> dict[Layer, dict[str, 
         return {}
     found = reader.rows(
         "SELECT layer, provider, facts FROM model_facts WHERE provider IN (?1, '')"
-        " AND layer IN ('override', 'plugin', 'catalog', 'default') AND model_key IN (?2, ?3) AND (layer = 'default') = (model_key = ?3)"
+        " AND layer IN ('override', 'plugin', 'catalog', 'default') AND model_key IN (?2, ?3)"
+        " AND (layer = 'default') = (model_key = ?3)"
         " ORDER BY provider = '', model <> ?4, model",
         (provider, key_of(model), DEFAULT_MODEL, model),
     )

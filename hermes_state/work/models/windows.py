@@ -8,8 +8,8 @@ The order: the user's override; what the endpoint serves or refused (`served`, `
 plugin; the catalog; what the model was trained for; the default. Measured beats declared, as everywhere in
 `hermes_state.compaction`.
 
-Not for: measuring (`hermes_state.compaction.windows`). Deleting what is distrusted was rejected: it is the evidence, and a
-rule may be wrong.
+Not for: measuring (`hermes_state.compaction.windows`). Deleting what is distrusted was rejected: it is the evidence,
+and a rule may be wrong.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ ROLLING = UsageWindow(name="rolling", used=3, limit=None, unit="requests")
 
 @pytest.fixture(name="store")
 def usage_store(tmp_path: Path, fake_clock: FakeClock) -> Iterator[Store]:
-    with open_store(tmp_path / "home", clock=fake_clock) as opened:
+    with open_store(tmp_path / "home", clock=fake_clock, durability="process") as opened:
         yield opened
 
 

@@ -39,6 +39,7 @@ def token(store: Store, name: str, file: SecretFile, sent: list[str], *, lost: b
     return store.work.credentials.token("nous", name, home_of(store.core), secrets=file, exchange=exchange)
 
 
+@pytest.mark.slow
 def test_what_was_sent_after_the_backup_is_known_after_the_restore(tmp_path: Path) -> None:
     sent: list[str] = []
     with open_store(tmp_path) as store:
@@ -62,6 +63,7 @@ def test_what_was_sent_after_the_backup_is_known_after_the_restore(tmp_path: Pat
     assert sent == ["refresh of lost", "refresh of rotated"]
 
 
+@pytest.mark.campaign
 def test_a_backup_from_before_the_table_gets_it_with_the_rows(tmp_path: Path) -> None:
     sent: list[str] = []
     with open_store(tmp_path) as store:

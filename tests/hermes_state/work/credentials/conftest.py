@@ -25,7 +25,7 @@ def provider() -> Iterator[TokenServer]:
 
 @pytest.fixture(name="store")
 def credential_store(tmp_path: Path, fake_clock: FakeClock) -> Iterator[Store]:
-    with open_store(tmp_path / "home", clock=fake_clock) as opened:
+    with open_store(tmp_path / "home", clock=fake_clock, durability="process") as opened:
         yield opened
 
 

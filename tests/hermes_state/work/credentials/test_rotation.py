@@ -15,10 +15,12 @@ from hermes_state.errors import (
     CredentialExpired,
     GrantMayBeLost,
     InvalidInput,
+    LeaseHeld,
     Refused,
     RotationFailed,
 )
 from hermes_state.work.credentials import Ended, Grant, Postponed, Rotated, Secrets, Unsure, Verdict
+from hermes_state.work.credentials.rotation import wait_of
 from tests.hermes_state.work.credentials.conftest import Login
 
 
@@ -164,6 +166,24 @@ def test_while_one_rotates_the_old_token_serves_until_its_end_and_then_others_wa
     other.release()
 
 
+def test_one_that_holds_the_lease_for_too_long_is_named(
+    login: Login, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After max(15, the exchange's time and 5) seconds; here it is a shorter wait."""
+    assert (wait_of(0.5), wait_of(10.0), wait_of(20.0)) == (15.0, 15.0, 25.0)
+    monkeypatch.setattr("hermes_state.work.credentials.rotation.wait_of", lambda timeout_seconds: 0.5)
+    login.begin()
+    other = login.process().leases.acquire("credential:nous/main", term_seconds=600, note={"purpose": "token rotation"})
+    began = fake_clock.monotonic()
+    with pytest.raises(LeaseHeld) as held:
+        login.token()
+    assert 0.5 <= fake_clock.monotonic() - began < 0.8
+    assert str(held.value).startswith(
+        f"Lease 'credential:nous/main' in {login.store.path} is held by {other.owner} (purpose token rotation), not"
+    )
+    assert login.server.posts == []
+
+
 def test_a_token_that_may_be_sent_again_is_sent_again_after_a_crash(login: Login) -> None:
     first = login.begin(single_use=False)
     dies_at(login, "with the token in hand")
@@ -272,6 +292,27 @@ def test_an_interrupt_with_the_token_in_hand_leaves_the_word_that_it_may_be_lost
     with pytest.raises(KeyboardInterrupt):
         login.token(exchange=reveals_and(KeyboardInterrupt()))
     assert str(login.group.get("nous", "main").rotation) == "grant_may_be_lost"
+
+
+@pytest.mark.parametrize("revealed", [False, True])
+def test_an_exchange_that_gives_no_verdict_is_the_callers_fault(login: Login, revealed: bool) -> None:
+    """An asynchronous one has sent nothing yet, so nothing rests; one that has sent the token may have lost it."""
+    login.begin()
+
+    async def later() -> None:
+        raise AssertionError
+
+    def exchange(grant: Grant) -> Any:
+        return grant.reveal()[:0] if revealed else later()
+
+    with pytest.raises(InvalidInput) as refused:
+        login.token(exchange=exchange)
+    kind = "str" if revealed else "coroutine"
+    assert str(refused.value) == f"An exchange of nous gave {kind}, which is no verdict."
+    row = login.group.get("nous", "main")
+    assert (str(row.status), str(row.rotation)) == (
+        ("exhausted", "grant_may_be_lost") if revealed else ("ok", "whole")
+    )
 
 
 def test_a_token_is_handed_out_once(login: Login) -> None:

@@ -14,7 +14,7 @@ from hermes_state.store import Store, open_store
 
 @pytest.fixture(name="store")
 def model_store(tmp_path: Path, fake_clock: FakeClock) -> Iterator[Store]:
-    with open_store(tmp_path / "home", clock=fake_clock) as opened:
+    with open_store(tmp_path / "home", clock=fake_clock, durability="process") as opened:
         yield opened
 
 

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from hermes_state import open_store
+from hermes_state.work.background import NOBODY
 from maintenance.verbs import VERBS, Access
 from tests.support.children import PROJECT
 
@@ -68,6 +69,8 @@ CALLS: dict[str, str] = {
     "instances tombstones": "",
     "instances gc": "--dry-run",
     "routing list": "",
+    "work list": "",
+    "work show": "delegation/d",
     "host status": "",
     "host decide": "--explain",
     "doctor": "",
@@ -77,7 +80,7 @@ CALLS: dict[str, str] = {
 # A file of hermes-agent is refused by them: they are run on a native store.
 NATIVE_ONLY = (
     "sessions compact", "sessions view",
-    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing "))),
+    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing ", "work "))),
 )
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
@@ -244,6 +247,7 @@ def others(db: Path) -> dict[str, object]:
         owed = store.outbox.append(
             dedupe_id="a reply", kind="final", transport="telegram", payload={"text": "hi"}, policy="at_least_once"
         ).obligation.id
+        store.work.delegations.dispatch("d", store.routing.home, task={"goal": "look"}, tell=NOBODY)
         minted = store.instances.enroll("gateway", nickname="Gateway", actor="test")
         store.instances.redeem(minted.token, actor="test")
         store.instances.add("typo", nickname="Typo", actor="test")

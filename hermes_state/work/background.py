@@ -44,10 +44,11 @@ _DELIVERY = (
     " AND dedupe_id < background_work.key || '#retry.' AND state = 'accepted' LIMIT 1),"
     " (SELECT state FROM outbox WHERE dedupe_id = background_work.key), delivery)"
 )
-COLUMNS = (
-    f"{_OWN}, {_DELIVERY},"
-    " coalesce((SELECT settled_at FROM outbox WHERE dedupe_id = background_work.key), delivery_at)"
+# What became of the notice of its end, and since when that is final.
+LAST_WORD = (
+    f"{_DELIVERY}, coalesce((SELECT settled_at FROM outbox WHERE dedupe_id = background_work.key), delivery_at)"
 )
+COLUMNS = f"{_OWN}, {LAST_WORD}"
 
 
 @dataclass(frozen=True, kw_only=True)

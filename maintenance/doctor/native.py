@@ -20,6 +20,7 @@ from maintenance.doctor.native_outbox import outbox_findings
 from maintenance.doctor.native_rows import row_findings
 from maintenance.doctor.native_search import index_findings
 from maintenance.doctor.native_store import store_findings
+from maintenance.doctor.native_working import working_findings
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -63,6 +64,8 @@ def native_findings(
     found += guarded("the outbox", path, lambda: list(outbox_findings(store, clock, deep=deep)))
     bar.restart(None, "checking gateways")
     found += guarded("gateways", path, lambda: list(gateway_findings(store, clock)))
+    bar.restart(None, "checking background work")
+    found += guarded("background work", path, lambda: list(working_findings(store, clock)))
     bar.restart(None, "checking the search index")
     found += guarded("the search index", path, lambda: index_findings(path, clock))
     return found

@@ -2,9 +2,9 @@
 
 Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has
 another incarnation, no fence lower than one that was given out, and no message id that was given out already; it owes
-nothing that the old content has sent (`owing`), lets in nobody whom that had put out (`serving`), and knows which
-tokens that has sent (`rotating`). Where the old store cannot be read, its fences are unknown, and every fence rises by
-more than any store ever gave out.
+nothing that the old content has sent (`owing`), lets in nobody whom that had put out (`serving`), knows which tokens
+that has sent (`rotating`), and takes or seals nothing twice (`working`). Where the old store cannot be read, its fences
+are unknown, and every fence rises by more than any store ever gave out.
 
 Not for: the caller's file, which is only read unless it is a working file of the caller's own. Doing this after the
 replacement was rejected: a kill between the two would leave old ids and fences in force.
@@ -28,12 +28,13 @@ from hermes_state.routing.records import has_routing
 from maintenance.dialects.native import serving as serving_tables
 from maintenance.dialects.native.owed import Carried
 from maintenance.dialects.native.serving import SERVER_LEASE, Brought
-from maintenance.replacement import owing, rotating, serving
+from maintenance.replacement import owing, rotating, serving, working
 from maintenance.replacement.child import run
 from maintenance.replacement.old import Old
 from maintenance.replacement.owing import FENCE_LEAP, old_owed
 from maintenance.replacement.rotating import old_rotating
 from maintenance.replacement.serving import old_serving
+from maintenance.replacement.working import old_working
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -52,6 +53,7 @@ class OldFacts:
     owed: Old | None = None  # its obligations; None: those of the new content are the store's own, as they are
     serving: Old | None = None  # its gateway instances and turns; None: as for `owed`
     rotating: Old | None = None  # its credentials; None: as for `owed`
+    working: Old | None = None  # its replies, lanes, logins and dead targets; None: as for `owed`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +76,21 @@ def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = Fals
     owed = None if own_rows else old_owed(store.old, hidden=hidden)
     serves = None if own_rows else old_serving(store.old, hidden=hidden)
     rotates = None if own_rows else old_rotating(store.old, hidden=hidden)
+    works = None if own_rows else old_working(store.old, hidden=hidden)
     try:
         tables = {str(name) for (name,) in store.old("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not {"store", "leases", "messages"} <= tables:
-            return OldFacts(readable=bool(tables), owed=owed, serving=serves, rotating=rotates)
+            return OldFacts(readable=bool(tables), owed=owed, serving=serves, rotating=rotates, working=works)
         identity = store.old(
             "SELECT store_id, max(message_floor, coalesce((SELECT max(id) FROM messages), 0)) FROM store"
         )
         fences = {str(name): int(fence) for name, fence in store.old("SELECT name, fence FROM leases")}
     except StorageError:
-        return OldFacts(readable=False, owed=owed, serving=serves, rotating=rotates)
+        return OldFacts(readable=False, owed=owed, serving=serves, rotating=rotates, working=works)
     store_id, highest = identity[0] if identity else (None, 0)
     return OldFacts(
         readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed, serving=serves,
-        rotating=rotates,
+        rotating=rotates, working=works,
     )
 
 
@@ -135,6 +138,7 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
         owes = old.owed is not None and owing.make_room(store, old.owed, clock)
         serves = old.serving is not None and serving.make_room(store, old.serving, clock)
         rotates = old.rotating is not None and rotating.make_room(store, old.rotating, clock)
+        works = old.working is not None and working.make_room(store, old.working, clock)
         with store.transaction(durability="power") as tx:
             raise_fences(tx, fences)
             tx.execute(
@@ -145,11 +149,15 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
             same, at = mine == old.store_id, clock.now()
             if old.owed is not None and has_routing(tx):
                 # Only whether it is the same one is ever asked of a generation: what was given out is not looked for.
-                raise_generations(tx, highest_generation(tx) + FENCE_LEAP)
+                above = highest_generation(tx) + FENCE_LEAP
+                working.keep_generations(tx, above)
+                raise_generations(tx, above)
             if owes and old.owed is not None:
                 obligations = owing.carry_over(tx, old.owed, same_store=same, at=at)
             if serves and old.serving is not None:
                 gateways = serving.carry_over(tx, old.serving, same_store=same, at=at)
             if rotates and old.rotating is not None:
                 rotating.carry_over(tx, old.rotating, same_store=same)
+            if works and old.working is not None:
+                working.carry_over(tx, old.working, same_store=same, at=at)
         return incarnation, len(fences), obligations, gateways

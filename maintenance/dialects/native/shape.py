@@ -82,6 +82,7 @@ KNOWN_TABLES = frozenset(
         "token_factors",
         "tombstone_references",
         "tombstones",
+        "topic_chats",
         "turn_items",
         "turns",
         "view_edits",

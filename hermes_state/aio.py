@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hermes_state.store import Store
 
 THREADS = 5  # one for the writer and one for each pooled reader
+MOST_WAITING = 64  # calls that wait for something outside of the store at one time; more wait their turn
 Result = TypeVar("Result")
 
 
@@ -47,6 +48,8 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hermes-state")
+        # For what waits for servers and callers' code: none is made before it is needed.
+        self._waiting = ThreadPoolExecutor(MOST_WAITING, thread_name_prefix="hermes-state-waiting")
         self.sessions = AsyncGroup(self, "sessions")
         self.messages = AsyncGroup(self, "messages")
         self.usage = AsyncGroup(self, "usage")
@@ -83,10 +86,13 @@ class AsyncStore:
         """Close the store without blocking the loop. Waits end, work that has begun is finished."""
         await _in_own_thread(self._store.close)
 
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """Run any function of the store in a thread of its pool, e.g. several calls as one."""
+    async def run(self, work: Callable[[], Result], *, waits: bool = False) -> Result:
+        """Run any function of the store in a thread of its pool, e.g. several calls as one.
+
+        `waits`: it waits for what is outside of the store, and may itself use this pool by way of the loop.
+        """
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+            future = asyncio.get_running_loop().run_in_executor(self._waiting if waits else self._threads, work)
         except RuntimeError as error:
             from hermes_state.engine.files import closed_here
 
@@ -100,6 +106,7 @@ class AsyncStore:
     def shut_down(self) -> None:
         """No new work; waits end, and what runs is waited for. Called by `Store.close`."""
         self.changes.stop()
+        self._waiting.shutdown(wait=True)  # first: what it runs may still need the other
         self._threads.shutdown(wait=True)
 
     def wrapped(self, result: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hermes_state import json_values
 from hermes_state.clock import ClockDomain
 from hermes_state.errors import InvalidInput
 from hermes_state.leases.rows import LeaseRow
@@ -35,7 +36,7 @@ _OWN = (
     "no, key, sort, home, state, session_id, session_key, generation, described, mode, verbosity, transport, target,"
     " pid, pid_scope, identity, owner, boot_id, time_namespace, renewals, expires_boottime, registered_at, started_at,"
     " state_at, ended_at, exit_code, reason, ended_by, error, watch_last_at, watch_strikes, watch_struck, watch_told,"
-    " watch_disabled_at, result_chars, result"
+    " watch_disabled_at, result_chars, result, taken_over_at"
 )
 # The last word about its notice: that one of its obligations was taken, also one that a person owed again; else what
 # became of the first one; else what was kept of that. "." is the character after "-".
@@ -95,6 +96,7 @@ class BackgroundWork:
     tell: Tell  # how its end is told
     owner: str | None  # JSON of who watches over it; None once it has ended
     lease: LeaseRow | None = field(repr=False)  # the same as a lease; None once it has ended
+    taken_over_at: float | None  # since when another than who began it watches; None: nobody else does
     registered_at: float  # epoch seconds UTC, as all times here
     started_at: float | None
     state_at: float  # since when its state is what it is
@@ -199,7 +201,12 @@ class Delegation(BackgroundWork):
     def result_text(self) -> str:
         if self.result is None:
             return ""
-        return self.result if isinstance(self.result, str) else json.dumps(self.result, ensure_ascii=False)
+        if isinstance(self.result, str):
+            return self.result
+        try:
+            return json.dumps(self.result, ensure_ascii=False)
+        except RecursionError:  # another program wrote it, and this caller's calls are deep
+            return f"(a result of {self.result_chars:,} characters that is too deep to be shown here)"
 
 
 def process_key(process_id: str, epoch: str) -> str:
@@ -285,9 +292,11 @@ def work_of(row: Sequence[Any]) -> Process | Delegation:
         no, key, sort, home, state, session_id, session_key, generation, described, mode, verbosity, transport, target,
         pid, pid_scope, identity, owner, boot_id, time_namespace, renewals, expires_boottime, registered_at,
         started_at, state_at, ended_at, exit_code, reason, ended_by, error, watch_last_at, watch_strikes, watch_struck,
-        watch_told, watch_disabled_at, result_chars, result, delivery, delivery_at,
+        watch_told, watch_disabled_at, result_chars, result, taken_over_at, delivery, delivery_at,
     ) = row
-    facts = json.loads(described)
+    facts = _read(described)
+    if not isinstance(facts, dict):
+        facts = {}
     lease = None
     if owner is not None:
         lease = LeaseRow(
@@ -300,16 +309,18 @@ def work_of(row: Sequence[Any]) -> Process | Delegation:
         "no": no, "key": key, "home": home, "session_id": session_id, "session_key": session_key,
         "generation": generation,
         "tell": Tell(mode=Mode(mode), transport=transport, target=target, verbosity=Verbosity(verbosity)),
-        "owner": owner, "lease": lease, "registered_at": registered_at, "started_at": started_at,
-        "state_at": state_at, "ended_at": ended_at, "error": error,
+        "owner": owner, "lease": lease, "taken_over_at": taken_over_at,
+        "registered_at": registered_at, "started_at": started_at, "state_at": state_at, "ended_at": ended_at,
+        "error": error,
         "delivery": None if delivery is None else Delivery(delivery), "delivery_at": delivery_at,
         "result_chars": result_chars,
     }
     if Sort(sort) is Sort.PROCESS:
         _sort, process_id, epoch = key.split("/")
         return Process(
-            **common, process_id=process_id, epoch=epoch, state=ProcessState(state), command=facts["command"],
-            cwd=facts["cwd"], task_id=facts["task_id"], patterns=tuple(facts["patterns"]),
+            **common, process_id=process_id, epoch=epoch, state=ProcessState(state),
+            command=facts.get("command", ""), cwd=facts.get("cwd"), task_id=facts.get("task_id"),
+            patterns=tuple(facts.get("patterns", ())),
             watch=Watch(
                 last_at=watch_last_at, strikes=watch_strikes, struck=bool(watch_struck), told=watch_told,
                 disabled=watch_disabled_at is not None,
@@ -318,10 +329,18 @@ def work_of(row: Sequence[Any]) -> Process | Delegation:
             reason=None if reason is None else Reason(reason), ended_by=ended_by, output=result or "",
         )
     return Delegation(
-        **common, delegation_id=key.partition("/")[2], state=DelegationState(state), task=facts["task"],
-        parent_session_id=facts["parent_session_id"], child_session_id=facts["child_session_id"],
-        result=None if result is None else json.loads(result),
+        **common, delegation_id=key.partition("/")[2], state=DelegationState(state), task=facts.get("task"),
+        parent_session_id=facts.get("parent_session_id"), child_session_id=facts.get("child_session_id"),
+        result=None if result is None else _read(result),
     )
+
+
+def _read(text: str) -> Any:
+    """The value of a stored text, and the text itself where it cannot be read here: one row hides no other."""
+    try:
+        return json_values.read(text)
+    except ValueError:
+        return text
 
 
 def _line(value: str) -> str:

@@ -47,6 +47,11 @@ class Watcher:
     time_namespace: str
     expires_boottime: float
 
+    @property
+    def boottime(self) -> float:
+        """Now, on the clock of the boot."""
+        return self.expires_boottime - TERM_SECONDS
+
 
 def watcher(owner: str, clock: Clock) -> Watcher:
     """This process, for a term from now."""
@@ -128,30 +133,33 @@ def move(
 
 
 def end(
-    tx: Transaction, work: BackgroundWork, state: ProcessState | DelegationState, *, at: float,
+    tx: Transaction, work: BackgroundWork, state: ProcessState | DelegationState, *, at: float, here: Watcher,
     result: str | None = None, result_chars: int = 0, error: str | None = None,
     columns: Mapping[str, Any] | None = None,
 ) -> Process | Delegation:
-    """The end of a row and what is owed for it. The caller has asked the table of states."""
+    """The end of a row and what is owed for it. The caller has asked the table of states. `here` is who says so."""
     extra = dict(columns or {})
     sets = "".join(f", {name} = ?" for name in extra)
     tx.execute(
-        f"UPDATE {TABLE} SET state = ?, state_at = ?, ended_at = ?, owner = NULL, expires_boottime = NULL, result = ?,"
-        f" result_chars = ?, error = ?{sets} WHERE key = ?",
-        (str(state), at, at, result, result_chars, error, *extra.values(), work.key),
+        f"UPDATE {TABLE} SET state = ?, state_at = ?, ended_at = ?, owner = NULL, expires_boottime = NULL, boot_id = ?,"
+        f" time_namespace = ?, ended_boottime = ?, result = ?, result_chars = ?, error = ?{sets} WHERE key = ?",
+        (
+            str(state), at, at, here.boot_id, here.time_namespace, here.boottime, result,
+            result_chars, error, *extra.values(), work.key,
+        ),
     )
     record(tx, TABLE, work.key, "update", at)
-    owe_end(tx, need(tx, work.key), at=at)
+    owe_end(tx, need(tx, work.key), at=at, here=here)
     return need(tx, work.key)
 
 
-def owe_end(tx: Transaction, ended: BackgroundWork, *, at: float) -> None:
-    """Owe the one notice of an end, where it is told."""
-    if tells(ended):
+def owe_end(tx: Transaction, ended: BackgroundWork, *, at: float, here: Watcher | None = None) -> None:
+    """Owe the one notice of an end, where it is told. One that was settled before a backup was restored is the same."""
+    if tells(ended) and read_by_dedupe_id(tx, ended.key) is None:
         append(
             tx, dedupe_id=ended.key, kind=KIND_OF_END[ended.tell.mode], transport=ended.tell.transport,
             target=ended.tell.target, batch=batch_of(ended), policy=Policy.AT_LEAST_ONCE, schedule=SCHEDULE,
-            payload={"work": ended.key}, at=at,
+            payload={"work": ended.key} | _made(here), at=at,
         )
 
 
@@ -175,18 +183,24 @@ def batch_of(work: BackgroundWork) -> str:
 
 def say(
     tx: Transaction, work: BackgroundWork, kind: str, number: int, said: Mapping[str, Any], *, label: str | None = None,
-    at: float,
+    at: float, here: Watcher,
 ) -> None:
-    """Owe what is told before the end: it has an id of its own and never stands for the end.
+    """Owe what is told before the end: it has an id of its own and never stands for the end. Each number once.
 
     Only where the end begins a turn may this begin one.
     """
     chosen = kind if work.tell.mode is Mode.TURN or kind == PROGRESS else KIND_OF_END[work.tell.mode]
-    append(
-        tx, dedupe_id=f"{work.key}#{label or kind}-{number}", kind=chosen, transport=work.tell.transport,
-        target=work.tell.target, policy=Policy.AT_LEAST_ONCE, schedule=SCHEDULE,
-        payload={"work": work.key, **said}, at=at,
-    )
+    dedupe_id = f"{work.key}#{label or kind}-{number}"
+    if read_by_dedupe_id(tx, dedupe_id) is None:
+        append(
+            tx, dedupe_id=dedupe_id, kind=chosen, transport=work.tell.transport, target=work.tell.target,
+            policy=Policy.AT_LEAST_ONCE, schedule=SCHEDULE, payload={"work": work.key, **said} | _made(here), at=at,
+        )
+
+
+def _made(here: Watcher | None) -> dict[str, Any]:
+    """When a notice is made, on the clock of the boot: what is young by it is not given up when the other one jumps."""
+    return {} if here is None else {"made": [here.boot_id, here.time_namespace, here.boottime]}
 
 
 def new_epoch() -> str:
@@ -200,8 +214,13 @@ def why(argument: str, value: str | None) -> str | None:
         return None
     if not isinstance(value, str):
         raise InvalidInput(f"{argument} is a text, not {value!r:.80}.", argument=argument)
+    return cut(value, MOST_WHY)
+
+
+def cut(value: str, most: int) -> str:
+    """The beginning of a text, readable, and how long it was where that is not all."""
     plain = readable(value)
-    return plain if len(plain) <= MOST_WHY else f"{plain[:MOST_WHY]}... ({len(plain):,} characters)"
+    return plain if len(plain) <= most else f"{plain[:most]}... ({len(plain):,} characters)"
 
 
 def readable(value: str) -> str:

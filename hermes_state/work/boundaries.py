@@ -5,9 +5,11 @@ conversation had begun: that result is dropped there and stays readable. A conve
 another session is the same one.
 
     what became of it                               verdict
-    no routing key, its session was not deleted     deliver
-    no routing key, its session was deleted         drop
-    the entry is of the generation it began in      deliver, in the session that it has now
+    no routing key, its session was not deleted     deliver, in the session that it goes on in
+    no routing key, its session was deleted, or     drop
+      every session that it goes on in
+    the entry is of the generation it began in      deliver, in the session that it has now or that this one goes on in
+    the same, and that session was deleted          drop
     the entry is of a later generation              drop
     the entry is suspended or expired               drop: only a new session goes on
     the entry is gone, there was one                drop
@@ -24,7 +26,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_state.errors import SessionDeleted, SessionNotFound
+from hermes_state.conversation.lineage import tip_no
+from hermes_state.conversation.session_rows import left_over, session_no
+from hermes_state.errors import InvalidInput, SessionDeleted, SessionNotFound
 from hermes_state.routing.records import read as read_route
 from hermes_state.routing.sessions import conversation
 
@@ -47,13 +51,11 @@ class Conversation:
 def conversation_of(reader: Reader, work: BackgroundWork) -> Conversation:
     """What became of the conversation of background work."""
     if work.session_key is None:
-        if work.session_id is None or not _deleted(reader, work.session_id):
-            return Conversation(deliver=True, why="", session_id=work.session_id, route=None)
-        return _drop("its session was deleted")
+        return _in(reader, work.session_id, None)
     route = read_route(reader, work.session_key)
     if route is None:
         if work.generation is None:
-            return Conversation(deliver=True, why="", session_id=work.session_id, route=None)
+            return _in(reader, work.session_id, None)
         return _drop("its chat was forgotten")
     if not route.goes_on:
         return _drop(f"its conversation is {route.state}", route)
@@ -63,22 +65,30 @@ def conversation_of(reader: Reader, work: BackgroundWork) -> Conversation:
         same = route.generation == work.generation
     if not same:
         return _drop("its chat has begun a new conversation since", route)
-    return Conversation(deliver=True, why="", session_id=route.session_id, route=route)
+    return _in(reader, route.session_id, route)
+
+
+def _in(reader: Reader, session_id: str | None, route: Route | None) -> Conversation:
+    """Told in the session that this one goes on in: one that was compacted, or is gone, takes nothing."""
+    if session_id is None:
+        return Conversation(deliver=True, why="", session_id=None, route=route)
+    try:
+        no = session_no(reader, session_id)
+    except (SessionNotFound, InvalidInput):  # never in this store: it is somebody else's, and was not deleted here
+        return Conversation(deliver=True, why="", session_id=session_id, route=route)
+    except SessionDeleted:
+        return _drop("its session was deleted", route)
+    tip = reader.row(
+        f"SELECT id FROM sessions s WHERE no = ? AND state <> 'replaced' AND NOT {left_over('s')}",
+        (tip_no(reader, no),),
+    )
+    if tip is None:
+        return _drop("the session that it went on in was deleted", route)
+    return Conversation(deliver=True, why="", session_id=str(tip[0]), route=route)
 
 
 def _drop(why: str, route: Route | None = None) -> Conversation:
     return Conversation(deliver=False, why=why, session_id=None, route=route)
-
-
-def _deleted(reader: Reader, session_id: str) -> bool:
-    """A session that was never in this store is somebody else's, and was not deleted here."""
-    try:
-        conversation(reader, session_id)
-    except SessionDeleted:
-        return True
-    except SessionNotFound:
-        return False
-    return False
 
 
 def _goes_on_in(reader: Reader, session_id: str, before: str) -> bool:

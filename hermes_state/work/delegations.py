@@ -17,7 +17,7 @@ from hermes_state.errors import InvalidInput
 from hermes_state.errors.work import BackgroundWorkFull
 from hermes_state.work import background_rows as rows
 from hermes_state.work.background import NOBODY, Delegation, Tell, delegation_key, find, has_work, page
-from hermes_state.work.group import Group, optional
+from hermes_state.work.group import Group, of_sort, optional
 from hermes_state.work.old_delegations import old_delegation, take_in
 from hermes_state.work.orphans import as_judged
 from hermes_state.work.states import DelegationEvent, DelegationState, Sort, to_event
@@ -83,16 +83,18 @@ class Delegations(Group):
         return self._move(delegation, home, DelegationEvent.FINALIZE)
 
     def completed(self, delegation: Delegation, home: Home, result: Any) -> Delegation:
-        """It ended well, with a result (JSON of at most 1 MiB), at `power`. As often as you like: the first counts.
+        """It ended well, with a result, at `power`. As often as you like: the first counts.
 
-        Raises `BackgroundWorkNotFound`, `InvalidInput`, `WrongHome`, `HomeRemoved`.
+        `result` is JSON of at most 1 MiB. What is larger, or what JSON cannot say, is kept as a text of it, cut: a
+        sub-agent's odd answer does not leave its work running for ever. Raises `BackgroundWorkNotFound`, `WrongHome`,
+        `HomeRemoved`.
         """
-        return self._end(delegation, home, DelegationEvent.COMPLETE, _json("result", result), None)
+        return self._end(delegation, home, DelegationEvent.COMPLETE, _result(result), None)
 
     def failed(self, delegation: Delegation, home: Home, error: str, *, result: Any = None) -> Delegation:
         """It ended in an error. As `completed`."""
-        text = None if result is None else _json("result", result)
-        return self._end(delegation, home, DelegationEvent.FAIL, text, rows.why("error", error))
+        kept = None if result is None else _result(result)
+        return self._end(delegation, home, DelegationEvent.FAIL, kept, rows.why("error", error))
 
     def stalled(self, delegation: Delegation, home: Home, error: str) -> Delegation:
         """It is given up: it was stalling and nothing came. One that is not stalling goes on. As `completed`."""
@@ -106,10 +108,10 @@ class Delegations(Group):
         Do it at the start and every 30 s, so that no result waits for a restart. Raises `WrongHome`, `HomeRemoved`,
         `LockTimeout`.
         """
-        done = []
-        for row, because in self._orphans.found(Sort.DELEGATION):
+        done, here = [], self._watcher()
+        for row, because in self._orphans.found():
             ended = self._write(
-                home, _losing(_delegation(row), because, self._core.clock.now()), durability="power"
+                home, _losing(row, because, self._core.clock.now(), here), durability="power"
             )
             if ended is not None:
                 done.append(ended)
@@ -154,9 +156,11 @@ class Delegations(Group):
         return self._write(home, work)
 
     def _end(
-        self, delegation: Delegation, home: Home, event: DelegationEvent, result: str | None, error: str | None
+        self, delegation: Delegation, home: Home, event: DelegationEvent, result: tuple[str, int] | None,
+        error: str | None,
     ) -> Delegation:
-        at = self._core.clock.now()
+        at, here = self._core.clock.now(), self._watcher()
+        kept, size = (None, 0) if result is None else result
 
         def work(tx: Transaction) -> Delegation:
             now = _delegation(rows.need(tx, delegation.key))
@@ -164,13 +168,15 @@ class Delegations(Group):
             if state is None:
                 return now
             return _delegation(rows.end(
-                tx, now, state, at=at, result=result, result_chars=len(result or ""), error=error
+                tx, now, state, at=at, here=here, result=kept, result_chars=size, error=error
             ))
 
         return self._write(home, work, durability="power")
 
 
-def _losing(delegation: Delegation, because: str, at: float) -> Callable[[Transaction], Delegation | None]:
+def _losing(
+    delegation: Delegation, because: str, at: float, here: rows.Watcher
+) -> Callable[[Transaction], Delegation | None]:
     """End a delegation whose watcher is gone; None when somebody was there first."""
 
     def work(tx: Transaction) -> Delegation | None:
@@ -178,7 +184,9 @@ def _losing(delegation: Delegation, because: str, at: float) -> Callable[[Transa
             return None
         state = to_event(delegation.state, DelegationEvent.LOSE)
         assert state is not None  # nothing open refuses to be lost: the table has it
-        return _delegation(rows.end(tx, delegation, state, at=at, error=f"whoever ran it is gone: {because}"))
+        return _delegation(rows.end(
+            tx, delegation, state, at=at, here=here, error=f"whoever ran it is gone: {because}"
+        ))
 
     return work
 
@@ -215,6 +223,32 @@ def _json(argument: str, value: Any) -> str:
     return rows.readable(text)
 
 
+def _result(value: Any) -> tuple[str, int]:
+    """What a row keeps of a result, and how many characters that was before it was cut. Refuses nothing."""
+    try:
+        kept = rows.readable(json_values.dump(value))
+    except (ValueError, RecursionError):
+        value = _as_text(value)
+        kept = json_values.dump(rows.readable(value))
+    if len(kept.encode()) <= MOST_BYTES:
+        return kept, len(kept)
+    size = len(kept)
+    plain = rows.readable(value) if isinstance(value, str) else kept
+    # Six bytes are the most that a character takes in JSON that is not escaped to ASCII.
+    for most in (MOST_BYTES // 2, MOST_BYTES // 6 - 64):
+        kept = json_values.dump(rows.cut(plain, most))
+        if len(kept.encode()) <= MOST_BYTES:
+            break
+    return kept, size
+
+
+def _as_text(value: Any) -> str:
+    """What JSON cannot say, as Python shows it."""
+    try:
+        return repr(value)
+    except Exception:  # its own code: too deep, or it cannot even say what it is
+        return f"(a result of type {type(value).__name__} that cannot be shown)"
+
+
 def _delegation(row: Any) -> Delegation:
-    assert isinstance(row, Delegation)  # its key says so
-    return row
+    return of_sort(row, Delegation)

@@ -10,8 +10,9 @@ silent has to live somewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_state.errors import InvalidInput
 from hermes_state.outbox.inputs import text
 from hermes_state.routing.homes import guard, refuse_other_home, valid_home
 from hermes_state.work.background_rows import TABLE, Watcher, watcher
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hermes_state.routing import Home
 
 Result = TypeVar("Result")
+Sorted = TypeVar("Sorted")
 
 
 class Group:
@@ -67,6 +69,16 @@ class Group:
             return work(tx)
 
         return self._core.write(guarded, durability=durability)
+
+
+def of_sort(row: Any, wanted: type[Sorted]) -> Sorted:
+    """A row, which is of the sort of its group. Raises `InvalidInput` for a process where a delegation is meant."""
+    if not isinstance(row, wanted):
+        raise InvalidInput(
+            f"{row.key!r} is a {row.key.partition('/')[0]}, not a {wanted.__name__.lower()}.",
+            hint="Give store.work.processes its processes, and store.work.delegations its delegations.", argument="key",
+        )
+    return row
 
 
 def optional(argument: str, value: str | None, *, most: int = 4_000) -> str | None:

@@ -2,7 +2,8 @@
 
 Invariant: the order of a lane is the order of the commits that added to it. An item ends once: taken, with the message
 that has it, or dropped, with the reason. The same key is the same item; its content, as long as it is here, is not
-another. What came for a conversation that was reset since is dropped by name, never shown to the next one.
+another. What came for a conversation that was reset since is dropped by name, never shown to the next one. What no
+message could hold is refused when it comes, so that no item ever blocks its lane.
 
 Not for: when they are taken (see `lanes`). One slot a chat, as hermes-agent has it in memory, was rejected: the second
 message replaces the first, and a restart loses both.
@@ -16,11 +17,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from hermes_state import json_values
 from hermes_state.changes.records import record
 from hermes_state.errors import IdempotencyConflict, InvalidInput
 from hermes_state.outbox.inputs import levels, text
 from hermes_state.routing.homes import Home
-from hermes_state.routing.records import Route
 from hermes_state.routing.records import read as read_route
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_048_576
 # Longest key; leaves room for what is put before it. A lane is a session key, which may be longer.
 MOST_KEY, MOST_LANE = 480, 4_000
+# Levels of a message around the details of an item: its extra fields, their list, the item's own.
+_AROUND_DETAILS = 3
 COLUMNS = (
     "no, home, lane, item_key, kind, label, content, details, generation, state, came_at, settled_at, session_id,"
     " message_id, reason"
@@ -96,7 +99,7 @@ def add(
         raise InvalidInput(
             f"content of an item is a text or a list of parts, not empty, not {content!r:.80}.", argument="content"
         )
-    stored, kept = _json("content", content), None if details is None else _json("details", details)
+    stored, kept = _json("content", content), None if details is None else _json("details", details, _AROUND_DETAILS)
     row = tx.row(f"SELECT {COLUMNS} FROM lane_items WHERE lane = ? AND item_key = ?", (lane, key))
     if row is not None:
         there = item_of(row)
@@ -122,13 +125,34 @@ def add(
     return found, True
 
 
-def waiting(reader: Reader, lane: str, *, limit: int) -> list[Item]:
-    """The first `limit` that wait in a lane, in order."""
+def waiting(reader: Reader, lane: str, *, limit: int, generation: int = 0) -> list[Item]:
+    """The first `limit` that wait in a lane and are for that generation or a later one, or for any; in order."""
     return [
         item_of(row) for row in reader.rows(
-            f"SELECT {COLUMNS} FROM lane_items WHERE lane = ? AND state = 'waiting' ORDER BY no LIMIT ?", (lane, limit)
+            f"SELECT {COLUMNS} FROM lane_items WHERE lane = ? AND state = 'waiting'"
+            " AND (generation IS NULL OR generation >= ?) ORDER BY no LIMIT ?", (lane, generation, limit),
         )
     ]
+
+
+def late(reader: Reader, lane: str, generation: int, *, limit: int) -> list[Item]:
+    """The first `limit` that wait in a lane for a conversation that was reset since."""
+    return [
+        item_of(row) for row in reader.rows(
+            f"SELECT {COLUMNS} FROM lane_items WHERE lane = ? AND state = 'waiting' AND generation < ?"
+            " ORDER BY no LIMIT ?", (lane, generation, limit),
+        )
+    ]
+
+
+def first_follow_up(reader: Reader, lane: str, generation: int) -> int | None:
+    """Which place the first follow-up has among what waits for that generation, from 1; None: there is none."""
+    row = reader.row(
+        "SELECT place FROM (SELECT kind, row_number() OVER (ORDER BY no) AS place FROM lane_items WHERE lane = ?"
+        " AND state = 'waiting' AND (generation IS NULL OR generation >= ?)) WHERE kind = 'follow_up' ORDER BY place LIMIT 1",
+        (lane, generation),
+    )
+    return None if row is None else int(row[0])
 
 
 def taken(tx: Transaction, items: Sequence[Item], session_id: str, message_id: int, *, at: float) -> None:
@@ -141,11 +165,6 @@ def dropped(tx: Transaction, items: Sequence[Item], reason: str, *, at: float) -
     """They will be in no message; what they say stays readable."""
     for one in items:
         _end(tx, one, ItemEvent.DROP, at=at, reason=reason)
-
-
-def is_late(item: Item, route: Route) -> bool:
-    """Whether the conversation that an item came for was reset since."""
-    return item.generation is not None and route.generation > item.generation
 
 
 def read(reader: Reader, number: int) -> Item | None:
@@ -186,8 +205,22 @@ def _generation(tx: Transaction, lane: str) -> int | None:
     return None if route is None else route.generation + (0 if route.goes_on else 1)
 
 
-def _json(name: str, value: Any) -> str:
+def size_of(item: Item) -> int:
+    """Characters that an item adds to a message, with what is kept beside its text."""
+    beside = 0 if item.details is None else len(json.dumps(item.details, ensure_ascii=False))
+    return beside + (len(item.content) if isinstance(item.content, str) else len(str(item.content)))
+
+
+def _json(name: str, value: Any, around: int = 0) -> str:
+    """`around`: levels of the message that are put around it when it is taken."""
     levels(name, value, of="an item")
+    try:
+        json_values.check(value, json_values.MOST_LEVELS - around)
+    except ValueError as error:
+        raise InvalidInput(
+            f"The {name} of an item cannot be written as JSON: it is more than {json_values.MOST_LEVELS - around}"
+            " levels deep.", hint="Store what is deeper as text within it.", argument=name,
+        ) from error
     try:
         stored = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
         size = len(stored.encode())

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from hermes_state.routing.turns import Turn
 
 # Most items, and most characters of theirs beyond the first item's, in one user message; the rest waits for the next.
-MOST_TAKEN, MOST_TAKEN_CHARACTERS = 500, 262_144
+# Where more mirrors than that wait before the first follow-up, as many as these more are taken with it.
+MOST_TAKEN, MOST_TAKEN_CHARACTERS, MOST_BEFORE = 500, 262_144, 5_000
+# Most items of a conversation that was reset, which one call drops; the next call goes on.
+MOST_LATE = 1_000
 MOST_PAGE = 1000
 # How long keys are remembered after an item ended; no platform sends an update again after so long.
 KEPT_SECONDS = 14 * 86_400.0
@@ -109,7 +112,8 @@ class Lanes(Timed):
         session has no answer, as after a kill: `unanswered` says which one, also when nothing waits. What came before
         the chat was reset is dropped, and given back as `late`. Raises `LeaseLost`, `StaleFence` (the turn is not
         ours), `RouteMoved`, `RouteNotFound` (the chat goes on elsewhere), `SessionReplaced` (follow it), `InvalidInput`
-        (the turn is of another session than the route), `WrongHome`, `HomeRemoved`.
+        (the turn is of another session than the route), `WrongHome`, `HomeRemoved`. Nothing is taken for a chat that is
+        suspended or expired: what waits there is for its next session.
         """
         if turn.session_id != route.session_id:
             raise InvalidInput(
@@ -193,18 +197,15 @@ def has_lanes(reader: Reader) -> bool:
 def _take(tx: Transaction, session_id: str, route: Route, home: Home, *, wake: bool, at: float) -> Taken:
     guard(tx, home)
     now = _same(tx, route)
-    found = lane_rows.waiting(tx, route.session_key, limit=MOST_TAKEN + 1)
-    late = [one for one in found if lane_rows.is_late(one, now)]
+    late = lane_rows.late(tx, route.session_key, now.generation, limit=MOST_LATE)
     lane_rows.dropped(tx, late, "its conversation was reset before it was taken", at=at)
-    there = [one for one in found if one not in late]
-    fitting = _fitting(there)
-    asked = wake or tx.row(
-        "SELECT 1 FROM lane_items WHERE lane = ? AND state = 'waiting' AND kind = 'follow_up' LIMIT 1",
-        (route.session_key,),
-    ) is not None
+    place = lane_rows.first_follow_up(tx, route.session_key, now.generation)
+    most = max(MOST_TAKEN, min(place or 0, MOST_BEFORE))
+    there = lane_rows.waiting(tx, route.session_key, limit=most + 1, generation=now.generation)
+    fitting = _fitting(there, most)
     unanswered = _unanswered(tx, session_id)
-    if not fitting or not asked or unanswered is not None:
-        return Taken(message_id=None, items=(), unanswered=unanswered, late=tuple(late), more=len(found) > len(late))
+    if not fitting or not (wake or place) or unanswered is not None or not now.goes_on:
+        return Taken(message_id=None, items=(), unanswered=unanswered, late=tuple(late), more=bool(there))
     new = encode(
         at, "user", _joined([mirroring.labelled(one) for one in fitting]),
         extra={"lane": [
@@ -240,12 +241,12 @@ def _same(tx: Transaction, route: Route) -> Route:
     return now
 
 
-def _fitting(items: Sequence[Item]) -> list[Item]:
+def _fitting(items: Sequence[Item], most: int) -> list[Item]:
     """The first of them, as many as one message takes."""
     found: list[Item] = []
     size = 0
-    for one in items[:MOST_TAKEN]:
-        size += len(one.content) if isinstance(one.content, str) else len(str(one.content))
+    for one in items[:most]:
+        size += lane_rows.size_of(one)
         if found and size > MOST_TAKEN_CHARACTERS:
             break
         found.append(one)

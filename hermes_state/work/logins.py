@@ -27,7 +27,7 @@ from hermes_state.owners import OwnerIdentity, provably_dead
 from hermes_state.owners.presence import presence_of
 from hermes_state.routing.homes import Home, guard, refuse_other_home
 from hermes_state.routing.identity import Source
-from hermes_state.work import login_rows
+from hermes_state.work import callbacks, login_rows
 from hermes_state.work.login_rows import Attempt
 from hermes_state.work.login_states import ENDING, LIVE, Failure, LoginEvent, LoginRefusal, LoginState, refusal
 from hermes_state.work.sweeping import CachedAgent, GuestModel, Swept, sweep
@@ -49,7 +49,7 @@ _HINTS = {
     LoginRefusal.NOT_ALLOWED: "Ask an administrator of the bot.",
     LoginRefusal.BUSY: "Wait until that attempt ended; its code runs out by itself.",
     LoginRefusal.BUSY_ELSEWHERE: "Wait until that attempt ended: a process has one at a time.",
-    LoginRefusal.TRANSFERRED: "Complete it: what recover() gives is for finish().",
+    LoginRefusal.TRANSFERRED: "Complete it with finish(); store.work.logins.recover() gives it again, at any time.",
 }
 
 
@@ -88,8 +88,9 @@ class Logins(Timed):
         def work(tx: Transaction) -> Attempt:
             guard(tx, home)
             there = login_rows.open_ones(tx)
-            if any(one.state is LoginState.TRANSFERRED for one in there):
-                raise self._refused(LoginRefusal.TRANSFERRED)
+            granted = next((one for one in there if one.state is LoginState.TRANSFERRED), None)
+            if granted is not None:
+                raise self._refused(LoginRefusal.TRANSFERRED, granted.attempt_id)
             for one in there:
                 if one.state in LIVE:
                     if one.identity != identity and one.attempt_id not in gone and not _lapsed(one, at):
@@ -175,19 +176,22 @@ class Logins(Timed):
     ) -> Completed:
         """Complete what was transferred: keep the account, let every chat leave the guests' model, say that it is done.
 
-        `persist(attempt)` writes the account into the caller's secret file and settings; a kill may make it be called
-        again, so it does the same then. Overrides are cleared before agents are evicted; how many chats kept theirs is
-        counted in the attempt. What `persist` raises leaves the attempt transferred. One process at a time: raises
-        `LeaseHeld`, and `LoginEnded`, `LoginNotFound`, `WrongHome`, `HomeRemoved`.
+        `persist(attempt)`, a plain function, writes the account into the caller's secret file and settings; a kill may
+        make it be called again, so it does the same then. Overrides are cleared before agents are evicted; how many
+        chats kept theirs is counted in the attempt. What `persist` raises leaves the attempt transferred: mend it and
+        call this again, with what `recover` gives. One process at a time: raises `LeaseHeld`, and `InvalidInput`,
+        `LoginEnded`, `LoginNotFound`, `WrongHome`, `HomeRemoved`.
         """
         core = self._core
         refuse_other_home(core, home)
+        callbacks.plain("persist", persist)
+        callbacks.plain("evict", evict)
         with Leases(core).acquire("login", term_seconds=COMPLETE_SECONDS) as lease:
             with core.reader() as reader:
                 attempt = login_rows.need(reader, attempt_id)
             swept = Swept(cleared=(), evicted=())
             if attempt.state is LoginState.TRANSFERRED:
-                persist(attempt)
+                callbacks.run("persist", persist, attempt)
                 swept = sweep(core, home, guest, cached=cached, evict=evict)
 
             def work(tx: Transaction, at: float) -> Attempt:
@@ -198,20 +202,28 @@ class Logins(Timed):
             return Completed(attempt=self._write_at(home, work), swept=swept)
 
     def recover(self, home: Home, ask: Callable[[Attempt], bool | None]) -> list[Attempt]:
-        """At boot: find out what became of the attempts of processes that are gone; gives those to `finish`.
+        """Find out what became of the attempts of processes that are gone; gives those to `finish`. At boot.
 
-        `ask(attempt)` asks the server, with what the caller's secret file has of it, whether it granted the attempt:
+        An attempt of this process that was transferred and is not completed is given as well: its `persist` failed.
+        Call it again then; of two that finish one attempt, the second is refused by name. `ask(attempt)`, a plain
+        function, asks the server, with what the caller's secret file has of it, whether it granted the attempt:
         True, False, or None when nobody can say now (it is asked again at the next call). What was transferred is not
-        asked for. Raises what `ask` raises.
+        asked for. Raises what `ask` raises, and `InvalidInput` for any other answer of it.
         """
         refuse_other_home(self._core, home)
+        callbacks.plain("ask", ask)
+        mine = presence_of(self._core.path.parent, clock=self._core.clock).identity.to_json()
         with self._core.reader() as reader:
             found = login_rows.open_ones(reader) if has_logins(reader) else []
         granted: list[Attempt] = []
         for one in found:
-            if not self._is_gone(one):
+            if not self._is_gone(one) and not (one.state is LoginState.TRANSFERRED and one.owner == mine):
                 continue
-            said = True if one.state is LoginState.TRANSFERRED else ask(one)
+            said = True if one.state is LoginState.TRANSFERRED else callbacks.run("ask", ask, one)
+            if said is not None and not isinstance(said, bool):
+                raise InvalidInput(  # without the value, which may have the code in it
+                    f"ask says True, False or None of a login attempt, not {type(said).__name__}.", argument="ask"
+                )
             if said is None:
                 continue
             if said:
@@ -276,13 +288,13 @@ class Logins(Timed):
         owner = OwnerIdentity.from_json(attempt.owner)
         return provably_dead(owner, self._core.path.parent, clock=self._core.clock).dead
 
-    def _refused(self, why: LoginRefusal) -> LoginRefused:
+    def _refused(self, why: LoginRefusal, attempt_id: str | None = None) -> LoginRefused:
         said = {
             LoginRefusal.NOT_A_DM: "it is no direct conversation of two people",
             LoginRefusal.NOT_ALLOWED: "the person is not one of its administrators",
             LoginRefusal.BUSY: "an attempt of somebody else waits",
             LoginRefusal.BUSY_ELSEWHERE: "an attempt of this process waits in another home",
-            LoginRefusal.TRANSFERRED: "an attempt was granted and is not completed yet",
+            LoginRefusal.TRANSFERRED: f"attempt {attempt_id!r} was granted and is not completed yet",
         }[why]
         return LoginRefused(
             f"No login is begun in {self._core.path}: {said}.", hint=_HINTS[why], path=self._core.path, reason=why

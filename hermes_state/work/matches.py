@@ -77,7 +77,8 @@ def decided(reader: Reader, process: Process, *, at: float) -> Match:
 
 
 def act(
-    tx: Transaction, process: Process, match: Match, *, pattern: str, text: str, count: int, held_back: int, at: float
+    tx: Transaction, process: Process, match: Match, *, pattern: str, text: str, count: int, held_back: int, at: float,
+    here: rows.Watcher,
 ) -> Matched:
     """Do what was decided."""
     if match not in WRITES:
@@ -95,14 +96,15 @@ def act(
         ),
     )
     if match is Match.TELL:
-        _say(tx, process, "match", now.told, {"pattern": pattern, "text": text, "held_back": held_back}, at=at)
+        said = {"pattern": pattern, "text": text, "held_back": held_back}
+        _say(tx, process, "match", now.told, said, at=at, here=here)
         held_back = 0
     elif disabled:
         _say(
             tx, process, "disabled", now.told, {
                 "pattern": pattern, "held_back": held_back + count,
                 "text": "Its patterns matched too often and are turned off; its end will be told.",
-            }, at=at,
+            }, at=at, here=here,
         )
         held_back = 0
     else:
@@ -112,10 +114,13 @@ def act(
     return Matched(match=match, process=found, held_back=held_back)
 
 
-def _say(tx: Transaction, process: Process, what: str, number: int, said: dict[str, object], *, at: float) -> None:
+def _say(
+    tx: Transaction, process: Process, what: str, number: int, said: dict[str, object], *, at: float,
+    here: rows.Watcher,
+) -> None:
     if process.tell.mode is Mode.NOBODY:
         return
-    rows.say(tx, process, WATCH, number, {"event": what, **said}, label=what, at=at)
+    rows.say(tx, process, WATCH, number, {"event": what, **said}, label=what, at=at, here=here)
 
 
 def suppress_progress(tx: Transaction, process: Process, *, at: float) -> None:

@@ -16,13 +16,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput
-from hermes_state.outbox.inputs import text
 from hermes_state.routing.homes import Home, guard
 from hermes_state.work import lane_rows
+from hermes_state.work.background_rows import cut
 from hermes_state.work.lane_rows import Item, ItemKind
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
+
+
+# Of a text and of a job's name in a lane: what a user message takes, and what fits a line.
+MOST_CHARACTERS, MOST_JOB = 262_144, 200
 
 
 class Provenance(StrEnum):
@@ -90,8 +94,9 @@ def mirror(
     entry or session yet. `delivery_id` is that of the delivery: the same one is mirrored once for each lane. `job` is
     the name that the text is labelled with; give it and `content` without secrets and without media. `attach` and
     `default`: see `is_mirrored`. `at`: now, epoch seconds UTC. What waits in a lane wakes nobody: it is there at the
-    beginning of the chat's next turn. An empty text is not mirrored. Raises `InvalidInput`, `WrongHome`, `HomeRemoved`,
-    `IdempotencyConflict` (it waits there with another text).
+    beginning of the chat's next turn. An empty text is not mirrored. In `content` and `job`, what no file can hold is
+    escaped and what is too long is cut: a text of a job does not undo the settlement of its delivery. Raises
+    `InvalidInput`, `WrongHome`, `HomeRemoved`, `IdempotencyConflict` (it waits there with another text).
     """
     guard(tx, home)
     try:
@@ -101,21 +106,21 @@ def mirror(
             f"{provenance!r:.80} is no way in which a delivery comes to its target.",
             hint=f"The ways are {', '.join(Provenance)}.", argument="provenance",
         ) from None
-    text("job", job, of=" of a mirror")
-    if not isinstance(content, str):
-        raise InvalidInput(f"content of a mirror is a text, not {type(content).__name__}.", argument="content")
+    for name, value in (("job", job), ("content", content)):
+        if not isinstance(value, str):
+            raise InvalidInput(f"{name} of a mirror is a text, not {type(value).__name__}.", argument=name)
     if not content.strip() or not is_mirrored(came, attach=attach, default=default):
         return Mirrored(item=None, new=False)
     item, new = lane_rows.add(
-        tx, lane, f"mirror/{delivery_id}", content.strip(), home, kind=ItemKind.MIRROR, label=label(job), details=None,
-        at=at,
+        tx, lane, f"mirror/{delivery_id}", cut(content.strip(), MOST_CHARACTERS), home, kind=ItemKind.MIRROR,
+        label=label(job), details=None, at=at,
     )
     return Mirrored(item=item, new=new)
 
 
 def label(job: str) -> str:
     """The line that a mirrored text begins with, in one line: it is what says that nobody in the chat wrote it."""
-    return f"[Cron delivery: {' '.join(job.split())}]"
+    return f"[Cron delivery: {cut(' '.join(job.split()), MOST_JOB)}]"
 
 
 def labelled(item: Item) -> Any:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.changes.records import record
+from hermes_state.errors import InvalidInput
 from hermes_state.outbox import Claim, Failed, NotAdmitted, Outbox, Suppressed, Verdict
 from hermes_state.outbox.inputs import names, seconds
 from hermes_state.outbox.records import read
@@ -122,7 +123,13 @@ class Notices:
         """
         seconds("window_seconds", window_seconds, most=60.0)
         up = names("transports", (API_SERVER,) if transports is None else transports)
-        kinds = KINDS[Mode(mode)]
+        try:
+            kinds = KINDS[Mode(mode)]
+        except (ValueError, KeyError):
+            raise InvalidInput(
+                f"{mode!r:.80} is no mode whose ends anybody is told of.", hint=f"It is one of {', '.join(KINDS)}.",
+                argument="mode",
+            ) from None
         self._wait_for_siblings(up, kinds, window_seconds)
         return lambda claim: self._given(claim, of), up, kinds, term_seconds
 
@@ -186,11 +193,11 @@ class Notices:
         processes and delegations, as often as `next_seconds` says. Raises `WrongHome`, `HomeRemoved`, `LockTimeout`.
         """
         refuse_other_home(self._core, valid_home("home", home))
-        at = self._core.clock.now()
+        at, now = self._core.clock.now(), _now(self._core)
 
         def work(tx: Transaction) -> tuple[int, int]:
             guard(tx, home)
-            return _give_up(tx, at), _forget(tx, at)
+            return _give_up(tx, at, now), _forget(tx, at, now)
 
         too_old, forgotten = self._core.write(work)
         with self._core.reader() as reader:
@@ -246,12 +253,30 @@ def _part(work: BackgroundWork, payload: dict[str, Any]) -> str:
     return told(work, Form.OUTPUT)
 
 
-def _give_up(tx: Transaction, at: float) -> int:
+@dataclass(frozen=True, kw_only=True)
+class _Boot:
+    """Now, on the clock of this boot, which nobody sets: what is young by it is so although the other one jumped."""
+
+    boot_id: str
+    time_namespace: str
+    boottime: float
+
+
+def _now(core: Core) -> _Boot:
+    domain = core.clock.domain()
+    return _Boot(boot_id=domain.boot_id, time_namespace=domain.time_namespace, boottime=core.clock.boottime())
+
+
+def _give_up(tx: Transaction, at: float, now: _Boot) -> int:
     """Suppress what nobody took for 48 h."""
     marks = ", ".join("?" * len(ALL_KINDS))
     rows = tx.rows(
         f"SELECT id FROM outbox INDEXED BY outbox_waiting WHERE state = 'pending' AND kind IN ({marks})"
-        " AND made_at < ? AND retry_of IS NULL LIMIT ?", (*ALL_KINDS, at - REPLAY_SECONDS, STEP),
+        " AND made_at < ? AND retry_of IS NULL AND NOT coalesce(payload ->> '$.made[0]' = ? AND"
+        " payload ->> '$.made[1]' = ? AND payload ->> '$.made[2]' > ?, 0) LIMIT ?",
+        (
+            *ALL_KINDS, at - REPLAY_SECONDS, now.boot_id, now.time_namespace, now.boottime - REPLAY_SECONDS, STEP,
+        ),
     )
     for (number,) in rows:
         owed = read(tx, number)
@@ -266,6 +291,10 @@ WHERE w.ended_at <= ?1 AND NOT EXISTS (
     SELECT 1 FROM outbox r WHERE r.dedupe_id > w.key || '#' AND r.dedupe_id < w.key || '$' AND r.settled_at IS NULL
 ) AND CASE
     WHEN o.id IS NOT NULL AND o.settled_at IS NULL THEN 0
+    -- It ended less than that ago on a clock that nobody sets, so it was not taken longer ago either.
+    WHEN w.boot_id = ?5 AND w.time_namespace = ?6 AND w.ended_boottime > ?7 - iif(
+        coalesce(o.state, w.delivery, 'accepted') <> 'accepted', ?8, iif(w.sort = 'process', ?9, ?10)
+    ) THEN 0
     WHEN coalesce(o.state, w.delivery, 'accepted') <> 'accepted' THEN coalesce(o.settled_at, w.delivery_at) <= ?3
     WHEN w.sort = 'process' THEN coalesce(o.settled_at, w.delivery_at, w.ended_at) <= ?1
     ELSE coalesce(o.settled_at, w.delivery_at, w.ended_at) <= ?2
@@ -273,11 +302,15 @@ END LIMIT ?4
 """
 
 
-def _forget(tx: Transaction, at: float) -> int:
+def _forget(tx: Transaction, at: float, now: _Boot) -> int:
     """Delete rows that were taken, or given up, long enough ago."""
     rows = tx.rows(
         _FORGOTTEN,
-        (at - KEPT_SECONDS["process"], at - KEPT_SECONDS["delegation"], at - KEPT_UNTAKEN_SECONDS, STEP),
+        (
+            at - KEPT_SECONDS["process"], at - KEPT_SECONDS["delegation"], at - KEPT_UNTAKEN_SECONDS, STEP,
+            now.boot_id, now.time_namespace, now.boottime, KEPT_UNTAKEN_SECONDS, KEPT_SECONDS["process"],
+            KEPT_SECONDS["delegation"],
+        ),
     )
     for number, key in rows:
         tx.execute("DELETE FROM background_work WHERE no = ?", (number,))

@@ -18,12 +18,12 @@ from hermes_state.leases.states import ACQUIRE, Outcome
 from hermes_state.owners import provably_dead
 from hermes_state.owners.presence import presence_of
 from hermes_state.work.background import Delegation, Process, open_work
+from hermes_state.work.states import Sort
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
     from hermes_state.engine.core import Core
     from hermes_state.owners import Presence
-    from hermes_state.work.states import Sort
 
 
 class Orphans:
@@ -39,12 +39,25 @@ class Orphans:
         """Who watches here, as JSON."""
         return (self._presence or presence_of(self._core.path.parent, clock=self._core.clock)).identity.to_json()
 
-    def found(self, sort: Sort) -> list[tuple[Process | Delegation, str]]:
-        """Open rows whose watcher is gone, as seen, and why it counts as gone. It looks into lock files."""
+    def found(self) -> list[tuple[Delegation, str]]:
+        """Delegations whose watcher is gone, as seen, and why it counts as gone. It looks into lock files."""
         with self._core.reader() as reader:
-            rows = open_work(reader, sort)
+            rows = [row for row in open_work(reader, Sort.DELEGATION) if isinstance(row, Delegation)]
         own = self.own()
         return [(row, because) for row in rows if row.owner != own and (because := self._gone(row)) is not None]
+
+    def looked_at(self) -> list[tuple[Process, str | None]]:
+        """Processes whose watcher is gone, and why it counts as gone; and those, without a why, that this process has
+        taken over: nobody here is told when such a one ends."""
+        with self._core.reader() as reader:
+            rows = [row for row in open_work(reader, Sort.PROCESS) if isinstance(row, Process)]
+        own = self.own()
+        found: list[tuple[Process, str | None]] = []
+        for row in rows:
+            because = None if row.owner == own else self._gone(row)
+            if because is not None or (row.owner == own and row.taken_over_at is not None):
+                found.append((row, because))
+        return found
 
     def _gone(self, row: Process | Delegation) -> str | None:
         """Why the watcher of a row counts as gone; None: it does not."""

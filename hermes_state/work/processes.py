@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput
 from hermes_state.errors.work import BackgroundWorkFull
-from hermes_state.outbox.inputs import MOST_ID, names, text, whole
+from hermes_state.outbox.inputs import MOST_ID, names, whole
 from hermes_state.owners import OwnerIdentity, provably_dead
+from hermes_state.owners.death import gone_before
 from hermes_state.owners.identity import PROC, pid_namespace, start_ticks
 from hermes_state.work import background_rows as rows
-from hermes_state.work import matches
+from hermes_state.work import callbacks, matches
 from hermes_state.work.background import (
     NOBODY,
     Process,
@@ -33,7 +34,7 @@ from hermes_state.work.background import (
     page,
     process_key,
 )
-from hermes_state.work.group import Group, optional
+from hermes_state.work.group import Group, of_sort, optional
 from hermes_state.work.orphans import as_judged
 from hermes_state.work.states import Mode, ProcessEvent, ProcessState, Reason, Sort, to_event
 from hermes_state.work.verbosity import Form, Moment, form
@@ -97,10 +98,10 @@ class Processes(Group):
         `HomeRemoved`, `InvalidInput`.
         """
         key = process_key(process_id, rows.new_epoch() if epoch is None else epoch)
-        text("command", command, most=MOST_COMMAND, of=" of a process")
         described = {
-            "command": command, "cwd": optional("cwd", cwd), "task_id": optional("task_id", task_id),
-            "patterns": names("patterns", patterns),
+            "command": _kept("command", command, MOST_COMMAND),
+            "cwd": None if cwd is None else _kept("cwd", cwd, 4_000),
+            "task_id": optional("task_id", task_id), "patterns": _patterns(patterns),
         }
         for argument, value in (("session_id", session_id), ("session_key", session_key)):
             optional(argument, value)
@@ -121,7 +122,8 @@ class Processes(Group):
     def running(self, process: Process, home: Home, pid: int, *, scope: str = "host") -> Process:
         """It was started. `scope` is "sandbox" where the pid means nothing here. One that has ended stays so.
 
-        Raises `BackgroundWorkNotFound`, `InvalidInput`, `WrongHome`, `HomeRemoved`.
+        A pid that is gone by now is kept as gone; its end is said as ever, or found by who recovers. Raises
+        `BackgroundWorkNotFound`, `InvalidInput`, `WrongHome`, `HomeRemoved`.
         """
         whole("pid", pid, 1, 2**31)
         if scope not in ("host", "sandbox"):
@@ -155,9 +157,10 @@ class Processes(Group):
         if not isinstance(output, str):
             raise InvalidInput(f"output is a text, not {output!r:.80}.", argument="output")
         chosen = _reason(reason)
-        by, at = rows.why("ended_by", ended_by), self._core.clock.now()
+        by, at, here = rows.why("ended_by", ended_by), self._core.clock.now(), self._watcher()
         ended = self._write(
-            home, lambda tx: _exit(tx, process.key, chosen, exit_code, output, by, at=at), durability="power"
+            home, lambda tx: _exit(tx, process.key, chosen, exit_code, output, by, at=at, here=here),
+            durability="power",
         )
         self._held_back.take(process.key)
         return ended
@@ -170,7 +173,7 @@ class Processes(Group):
         Mostly no write: what is held back in a window that is struck already is only counted. When the patterns are
         turned off, one event says so, and the end of the process begins a turn. Raises as `running`.
         """
-        text("pattern", pattern, most=MOST_COMMAND, of=" of a process")
+        pattern, here = _kept("pattern", pattern, MOST_COMMAND), self._watcher()
         shown = matches.shown([rows.readable(line) for line in lines])
         at = self._core.clock.now()
         with self._core.reader() as reader:
@@ -185,7 +188,7 @@ class Processes(Group):
             row = _process(rows.need(tx, process.key))
             match = matches.decided(tx, row, at=at)
             return matches.act(
-                tx, row, match, pattern=pattern, text=shown, count=len(lines), held_back=before, at=at
+                tx, row, match, pattern=pattern, text=shown, count=len(lines), held_back=before, at=at, here=here
             )
 
         try:
@@ -205,16 +208,16 @@ class Processes(Group):
         whole("number", number, 0, MOST_ID)
         if not isinstance(shown, str):
             raise InvalidInput(f"shown is a text, not {shown!r:.80}.", argument="shown")
-        plain, at = rows.readable(shown)[-matches.MOST_SHOWN:], self._core.clock.now()
+        plain, at, here = rows.readable(shown)[-matches.MOST_SHOWN:], self._core.clock.now(), self._watcher()
 
         def work(tx: Transaction) -> bool:
-            now = rows.need(tx, process.key)
+            now = _process(rows.need(tx, process.key))
             wanted = (
                 not now.ended and now.tell.mode is Mode.RECEIPT
                 and form(now.tell.verbosity, Moment.RUNNING) is not Form.NOTHING
             )
             if wanted:
-                rows.say(tx, now, "progress", number, {"text": plain}, at=at)
+                rows.say(tx, now, "progress", number, {"text": plain}, at=at, here=here)
             return wanted
 
         return self._write(home, work)
@@ -224,22 +227,33 @@ class Processes(Group):
     def recover(self, home: Home, *, probe: Probe | None = None) -> Recovered:
         """What was registered by a process that is gone: taken over where it runs, ended where that is provable.
 
-        `probe(process)` asks for one that cannot be judged from here, such as in a sandbox; without an answer it is
-        `lost`, and that is told as every other end. Do it at the start and every 30 s. Raises `WrongHome`,
-        `HomeRemoved`, `LockTimeout`, and what `probe` raises; what was done before stays.
+        What this process has taken over before is looked at again, and ended once it is provably gone: nothing else
+        polls it. `probe(process)`, a plain function, asks for one that cannot be judged from here, such as in a
+        sandbox. Without an answer one whose watcher is gone is `lost`, which is told as every other end; one that was
+        taken over stays. Do it at the start and every 30 s. Raises `WrongHome`, `HomeRemoved`, `LockTimeout`,
+        `InvalidInput`, and what `probe` raises, once all others are done.
         """
+        callbacks.plain("probe", probe)
         here = self._watcher()
         found: dict[str, list[Process]] = {"taken_over": [], "exited": [], "lost": []}
-        for row, because in self._orphans.found(Sort.PROCESS):
-            process = _process(row)
-            seen = probe(process) if probe is not None else None
-            if seen is None:
-                seen = self._seen(process)
-            work = _recovering(process, seen, because, here, self._core.clock.now())
+        failures: list[Exception] = []
+        looked_at = self._orphans.looked_at()
+        for process, because in looked_at:
+            try:
+                seen = self._asked(process, probe)
+            except Exception as error:  # the caller's code: one sandbox that does not answer keeps no other waiting
+                failures.append(error)
+                continue
+            if because is None and (seen is None or seen.running):
+                continue
+            work = _recovering(process, seen, because or "", here, self._core.clock.now())
             done = self._write(home, work, durability="power")
             if done is not None:
                 what = "lost" if done.state is ProcessState.LOST else "exited" if done.ended else "taken_over"
                 found[what].append(done)
+        if failures:
+            failures[0].add_note(f"probe raised for {len(failures)} of {len(looked_at)} processes; the rest is done.")
+            raise failures[0]
         return Recovered(**{what: tuple(them) for what, them in found.items()})
 
     # --- looking ---------------------------------------------------------------------------------------------
@@ -274,11 +288,19 @@ class Processes(Group):
 
     # --- inside ----------------------------------------------------------------------------------------------
 
+    def _asked(self, process: Process, probe: Probe | None) -> Seen | None:
+        """What `probe` says of a process, else what is proven; None: neither."""
+        seen = None if probe is None else callbacks.run("probe", probe, process)
+        if seen is not None and not isinstance(seen, Seen):
+            raise InvalidInput(f"probe gives a Seen or None, not {type(seen).__name__}.", argument="probe")
+        return self._seen(process) if seen is None else seen
+
     def _identity(self, pid: int) -> str | None:
         """Which process of which boot a pid is now, as JSON; None where that cannot be told."""
         domain, ticks = self._core.clock.domain(), start_ticks(PROC, pid)
         if ticks is None:
-            return None
+            gone = gone_before(pid, self._core.clock)
+            return None if gone is None else gone.to_json()
         return OwnerIdentity(
             host=platform.node() or "unknown", boot_id=domain.boot_id, time_namespace=domain.time_namespace,
             pid_namespace=pid_namespace(PROC), pid=pid, start_ticks=ticks, nonce="0" * 32,  # it holds no lock file
@@ -305,14 +327,14 @@ def _recovering(
         if seen is not None and seen.running:
             return _process(rows.move(tx, process, process.state, at=at, columns={
                 "owner": here.owner, "boot_id": here.boot_id, "time_namespace": here.time_namespace,
-                "expires_boottime": here.expires_boottime, "renewals": 0,
+                "expires_boottime": here.expires_boottime, "renewals": 0, "taken_over_at": at,
             }))
         if seen is not None:
-            return _exit(tx, process.key, Reason.ALREADY_EXITED, seen.exit_code, seen.output, None, at=at)
+            return _exit(tx, process.key, Reason.ALREADY_EXITED, seen.exit_code, seen.output, None, at=at, here=here)
         state = to_event(process.state, ProcessEvent.LOSE)
         assert state is not None  # nothing open refuses to be lost: the table has it
         return _process(rows.end(
-            tx, process, state, at=at, error=f"whoever watched over it is gone: {because}",
+            tx, process, state, at=at, here=here, error=f"whoever watched over it is gone: {because}",
             columns={"reason": str(Reason.LOST)},
         ))
 
@@ -320,7 +342,8 @@ def _recovering(
 
 
 def _exit(
-    tx: Transaction, key: str, reason: Reason, exit_code: int | None, output: str, ended_by: str | None, *, at: float
+    tx: Transaction, key: str, reason: Reason, exit_code: int | None, output: str, ended_by: str | None, *, at: float,
+    here: rows.Watcher,
 ) -> Process:
     now = _process(rows.need(tx, key))
     state = to_event(now.state, ProcessEvent.EXIT)
@@ -328,7 +351,8 @@ def _exit(
         return now
     matches.suppress_progress(tx, now, at=at)
     return _process(rows.end(
-        tx, now, state, at=at, result=rows.readable(output[-MOST_OUTPUT:])[-MOST_OUTPUT:], result_chars=len(output),
+        tx, now, state, at=at, here=here, result=rows.readable(output[-MOST_OUTPUT:])[-MOST_OUTPUT:],
+        result_chars=len(output),
         columns={"exit_code": exit_code, "reason": str(reason), "ended_by": ended_by},
     ))
 
@@ -356,8 +380,20 @@ def _reason(value: Any) -> Reason:
     return found
 
 
+def _kept(argument: str, value: Any, most: int) -> str:
+    """A text of the system's, such as a file name that is no UTF-8: escaped and cut, so that nothing goes untold."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInput(f"{argument} of a process is a text, not empty, not {value!r:.80}.", argument=argument)
+    return rows.cut(value, most)
+
+
+def _patterns(value: Any) -> list[str]:
+    if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
+        value = [rows.readable(one) for one in value]
+    return names("patterns", value)
+
+
 def _process(row: Any) -> Process:
-    assert isinstance(row, Process)  # its key says so
-    return row
+    return of_sort(row, Process)
 
 

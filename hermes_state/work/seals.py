@@ -2,8 +2,9 @@
 
 Invariant: a turn has one reply and one seal. The seal, what is owed to the platform (one obligation of the outbox for
 each final that is another text) and whatever the caller writes beside commit together. A final that says what counts
-already owes nothing; another one owes an edit, behind the first in the reply's lane, and what nobody began to send of
-an earlier one is taken back. That the platform has a final is written in the transaction that settles its obligation.
+already owes nothing, unless that was given up; another one owes an edit, behind the first in the reply's lane, and what
+nobody began to send of an earlier one is taken back. What goes with a final goes out once a turn, however often it is
+named. That the platform has a final, or will not get it, is written in the transaction that settles its obligation.
 
 Not for: texts and attempts, which the outbox has. A second row for a corrected final was rejected: two rows can both
 believe that they are the reply.
@@ -16,24 +17,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_state import json_values
 from hermes_state.changes.records import record
 from hermes_state.errors import InvalidInput, ReplyEnded, ReplyNotFound
 from hermes_state.outbox import Claim, Obligation, Policy, State, append
+from hermes_state.outbox.append import MOST_BYTES
 from hermes_state.outbox.inputs import text
-from hermes_state.outbox.records import read_by_dedupe_id
-from hermes_state.outbox.settling import end_pending
-from hermes_state.outbox.states import Event
+from hermes_state.outbox.records import read, read_by_dedupe_id
 from hermes_state.outbox.verdicts import Accepted, Verdict
 from hermes_state.routing.homes import Home, guard
+from hermes_state.work.reply_media import lane_of, left_out, owe_media, take_back, taken_back
 from hermes_state.work.reply_states import TABLE, Refusal, ReplyEvent, ReplyState
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
 
-# Kinds of obligations: the text of a reply, and what goes with it.
-FINAL, MEDIA = "final", "media"
+# Kind of the obligation that has the text of a reply; what goes with it is of kind MEDIA.
+FINAL = "final"
 # Leaves room for what is put before and behind it in the ids of the outbox, which have 512 characters.
 MOST_TURN_ID = 400
+# Of a payload, beside its text, its details and the turn's id, with room for what says that the text was cut.
+_FRAME_BYTES = 256
 COLUMNS = (
     "turn_id, home, transport, target, state, streamed, message_id, finals, sealed_digest, final_digest, shown_digest,"
     " opened_at, sealed_at, changed_at"
@@ -65,19 +69,21 @@ class Finished:
     """What declaring a final came to."""
 
     reply: Reply
-    # what is owed to the platform now; None: it says what counts already
+    # what is owed to the platform for the text now; None: it says what counts already
     owed: Obligation | None
+    # what is owed now of what goes with it: each thing once a turn
+    media: tuple[Obligation, ...]
     # whether an earlier final is corrected by it: the platform's message is edited, and none is sent beside it
     reconciles: bool
 
 
 def digest_of(final: str) -> bytes:
-    """What a final is known by: SHA-256 of its UTF-8."""
-    return hashlib.sha256(final.encode()).digest()
+    """What a final is known by: SHA-256 of its UTF-8, in which a lone surrogate is its escape."""
+    return hashlib.sha256(final.encode("utf-8", "backslashreplace")).digest()
 
 
 def obligation_id(turn_id: str, number: int) -> str:
-    """The dedupe id of the obligation of a turn's final of that number."""
+    """The dedupe id of the obligation of a turn's final of that number; the id of a turn has no #."""
     return f"{FINAL}/{turn_id}" if number == 1 else f"{FINAL}/{turn_id}#{number}"
 
 
@@ -120,7 +126,7 @@ def begin(
     Raises `WrongHome`, `HomeRemoved`, `InvalidInput`, `ReplyEnded` for one that is sealed or abandoned.
     """
     guard(tx, home)
-    text("turn_id", turn_id, most=MOST_TURN_ID, of=" of a reply")
+    _turn_id(turn_id)
     text("transport", transport, of=" of a reply")
     text("target", target, empty=True, of=" of a reply")
     there = find(tx, turn_id)
@@ -139,11 +145,15 @@ def begin(
 
 
 def message(tx: Transaction, turn_id: str, home: Home, message_id: str | None, *, at: float) -> Reply:
-    """Keep which message of the platform has the reply; None: that one cannot be edited any more, whoever tries."""
+    """Keep which message of the platform has the reply; None: that one cannot be edited any more, whoever tries.
+
+    Once a message is known to have a final, the name of the stream's own comes too late and changes nothing.
+    """
     guard(tx, home)
     now = need(tx, turn_id)
     wanted = _message_id(message_id)
-    return now if now.message_id == wanted else _write(tx, now, at=at, message_id=wanted)
+    late = wanted is not None and now.message_id is not None and now.shown_digest is not None
+    return now if late or now.message_id == wanted else _write(tx, now, at=at, message_id=wanted)
 
 
 def finish(
@@ -152,22 +162,17 @@ def finish(
 ) -> Finished:
     """Declare the final of a turn, whole: everything that is added after the stream is in it. At `power`.
 
-    The first one seals the reply. The same text again owes nothing; another one is owed as an edit of the same message.
-    `transport` and `target` are needed where the reply was not begun, and are those of its beginning where it was.
-    `media`: what goes with it, each an obligation of kind "media" behind the text; `details`: JSON for the sender.
-    Raises `ReplyNotFound`, `ReplyEnded` (abandoned), `WrongHome`, `HomeRemoved`, `InvalidInput`.
+    The first one seals the reply. The same text again owes nothing, unless its sending was given up; another one is
+    owed as an edit of the same message. A text that is too large for an obligation with its details is cut there, and
+    says so. `transport` and `target` are needed where the reply was not begun, and are those of its beginning where it
+    was. `media`: what goes with it, JSON, each an obligation of kind "media" behind the text, once a turn; `details`:
+    JSON for the sender. Raises `ReplyNotFound`, `ReplyEnded` (abandoned), `WrongHome`, `HomeRemoved`, `InvalidInput`.
     """
     guard(tx, home)
     if not isinstance(final, str) or not final:
         raise InvalidInput("A final is a text, not empty.", argument="final")
-    try:
-        digest = digest_of(final)
-    except UnicodeEncodeError as error:
-        raise InvalidInput(
-            "A final has a lone surrogate, which no file can hold.", hint="Decode texts with errors='replace'.",
-            argument="final",
-        ) from error
-    text("turn_id", turn_id, most=MOST_TURN_ID, of=" of a reply")
+    digest = digest_of(final)
+    _turn_id(turn_id)
     now = find(tx, turn_id)
     if now is None:
         if transport is None or target is None:
@@ -182,27 +187,51 @@ def finish(
     state = TABLE[now.state, event]
     if isinstance(state, Refusal):
         raise _ended(tx, now, "takes no final")
-    if event is ReplyEvent.SAME_FINAL:
-        return Finished(reply=now, owed=None, reconciles=False)
+    again = event is ReplyEvent.SAME_FINAL and now.state is ReplyState.GIVEN_UP
+    waiting = next(iter(_unsettled(tx, turn_id, now.finals)), None) if again else None
+    if event is ReplyEvent.SAME_FINAL and (not again or waiting is not None):  # a person owes it again already
+        return Finished(
+            reply=now, owed=waiting, media=owe_media(tx, now, media, details, at=at), reconciles=False
+        )
     number = now.finals + 1
-    if number > 1:
-        _take_back(tx, obligation_id(turn_id, now.finals), at=at)
     changes: dict[str, Any] = {"state": str(state), "finals": number, "final_digest": digest}
     if number == 1:
         changes |= {"sealed_digest": digest, "sealed_at": at}
     reply = _write(tx, now, at=at, **changes)
+    for earlier in _unsettled(tx, turn_id, None):
+        take_back(tx, earlier, at=at)
+    moved = taken_back(tx, reply, at=at)
     owed = append(
         tx, dedupe_id=obligation_id(turn_id, number), kind=FINAL, transport=reply.transport, target=reply.target,
-        lane=_lane(turn_id), policy=Policy.AT_LEAST_ONCE, at=at,
-        payload={"turn_id": turn_id, "final": number, "text": final, "details": details},
+        lane=lane_of(turn_id), policy=Policy.AT_LEAST_ONCE, at=at,
+        payload={"turn_id": turn_id, "final": number, "text": _fitting(final, _room(turn_id, details)), "details": details},
     ).obligation
-    for place, one in enumerate(media, 1):
-        append(
-            tx, dedupe_id=f"{MEDIA}/{turn_id}#{number}.{place}", kind=MEDIA, transport=reply.transport,
-            target=reply.target, lane=_lane(turn_id), policy=Policy.AT_LEAST_ONCE, at=at,
-            payload={"turn_id": turn_id, "final": number, "media": one, "details": details},
-        )
-    return Finished(reply=reply, owed=owed, reconciles=number > 1)
+    return Finished(
+        reply=reply, owed=owed, media=owe_media(tx, reply, [*left_out(moved, media), *media], details, at=at),
+        reconciles=number > 1 and not (again and reply.shown_digest is None),
+    )
+
+
+def _room(turn_id: str, details: Any) -> int:
+    """Bytes that an obligation has left for a text as JSON."""
+    try:
+        beside = json_values.dump([turn_id, details])
+    except ValueError:
+        return MOST_BYTES  # the outbox refuses such details by name
+    return MOST_BYTES - _FRAME_BYTES - len(beside.encode("utf-8", "surrogatepass"))
+
+
+def _fitting(final: str, room: int) -> str:
+    """A final as an obligation can hold it: a lone surrogate is its escape, and what is too large says so."""
+    plain = final.encode("utf-8", "backslashreplace").decode()
+    size = len(json_values.ENCODER.encode(plain).encode())
+    if size <= room:
+        return plain
+    kept = plain
+    while size > room and kept:
+        kept = kept[: max(0, len(kept) * room // size - 64)]
+        size = len(json_values.ENCODER.encode(kept).encode())
+    return f"{kept}... ({len(plain):,} characters)"
 
 
 def abandon(tx: Transaction, turn_id: str, home: Home, *, at: float) -> Reply:
@@ -263,23 +292,36 @@ def may_be_shown(reader: Reader, reply: Reply) -> bool:
 # --- inside ------------------------------------------------------------------------------------------------------
 
 
+def _turn_id(given: Any) -> None:
+    text("turn_id", given, most=MOST_TURN_ID, of=" of a reply")
+    if "#" in given:
+        raise InvalidInput(
+            f"turn_id of a reply is {given!r:.80}; no # may be in it.",
+            hint="The ids of its finals are made of it, with that before their number.", argument="turn_id",
+        )
+
+
+def _unsettled(reader: Reader, turn_id: str, number: int | None) -> list[Obligation]:
+    """What is owed of a turn's final of that number, or of every one, also what a person owes again."""
+    found = [
+        read(reader, owed) for (owed,) in reader.rows(
+            "SELECT id FROM outbox WHERE settled_at IS NULL AND lane = ? AND kind = ? ORDER BY id",
+            (lane_of(turn_id), FINAL),
+        )
+    ]
+    return [
+        one for one in found if one is not None and (
+            number is None or (isinstance(one.payload, dict) and one.payload.get("final") == number)
+        )
+    ]
+
+
 def _owed(reader: Reader, reply: Reply) -> Iterator[Obligation]:
     """The obligations of its finals that the outbox still knows."""
     for number in range(1, reply.finals + 1):
         owed = read_by_dedupe_id(reader, obligation_id(reply.turn_id, number))
         if owed is not None:
             yield owed
-
-
-def _lane(turn_id: str) -> str:
-    return f"reply/{turn_id}"
-
-
-def _take_back(tx: Transaction, dedupe_id: str, *, at: float) -> None:
-    """End an earlier final that nobody began to send; one that may be out keeps its place before the new one."""
-    owed = read_by_dedupe_id(tx, dedupe_id)
-    if owed is not None and owed.state is State.PENDING and owed.fence == 0:
-        end_pending(tx, owed, Event.SUPPRESS, "a newer final counts", at=at)
 
 
 def _message_id(given: Any) -> str | None:

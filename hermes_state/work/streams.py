@@ -10,7 +10,6 @@ when its transports are up.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,11 @@ from hermes_state.outbox.inputs import LATEST, names, seconds, whole
 from hermes_state.outbox.outbox import TERM_SECONDS
 from hermes_state.outbox.settling import settle as settle_claim
 from hermes_state.routing.homes import Home
-from hermes_state.work import seals
+from hermes_state.work import callbacks, seals
 from hermes_state.work.frames import Frames
+from hermes_state.work.reply_media import MEDIA
 from hermes_state.work.reply_states import Door, ReplyState, door
-from hermes_state.work.seals import FINAL, MEDIA, Finished, Reply
+from hermes_state.work.seals import FINAL, Finished, Reply
 from hermes_state.work.timed import Timed
 
 if TYPE_CHECKING:
@@ -125,16 +125,11 @@ class Streams(Timed):
         it went out is not given to it. A plain function only; for asyncio, in a thread of the pool. Raises as
         `store.outbox.deliver`.
         """
-        if inspect.iscoroutinefunction(handler):
-            raise InvalidInput(
-                "The handler of a reply is a plain function, not a coroutine function.",
-                hint="Run what is asynchronous with asyncio.run_coroutine_threadsafe(...).result().",
-                argument="handler",
-            )
+        callbacks.plain("handler", handler)
 
         def send(claim: Claim) -> Verdict | None:
             sending = self._sending(claim)
-            return Suppressed(why="a newer final counts") if sending is None else handler(sending)
+            return Suppressed(why=sending) if isinstance(sending, str) else handler(sending)
 
         return self._outbox().deliver(
             send, names("transports", transports), kinds=(FINAL, MEDIA), limit=limit, term_seconds=term_seconds
@@ -156,7 +151,7 @@ class Streams(Timed):
             return seals.find(reader, turn_id) if has_streams(reader) else None
 
     def page(self, *, state: ReplyState | None = None, limit: int = 50) -> list[Reply]:
-        """Up to `limit` replies (1 to 1000) of a state, or of all that are not sealed or abandoned, oldest first.
+        """Up to `limit` replies (1 to 1000) of a state, or of all that stream or are owed, oldest first.
 
         What is `streaming` after a restart was interrupted: finish it, or abandon it.
         """
@@ -208,15 +203,17 @@ class Streams(Timed):
         self._sealing._core = self._core
         return self._sealing
 
-    def _sending(self, claim: Claim) -> Sending | None:
-        """What is to be sent of a claim; None when a newer final counts."""
+    def _sending(self, claim: Claim) -> Sending | str:
+        """What is to be sent of a claim; a text: why it is not wanted any more."""
         one = claim.primary
         payload = one.payload if isinstance(one.payload, dict) else {}
         turn_id = str(payload.get("turn_id"))
         with self._core.reader() as reader, reader.snapshot():
             reply = seals.find(reader, turn_id)
             if reply is not None and payload.get("final") != reply.finals and one.kind == FINAL:
-                return None
+                return "a newer final counts"
+            if reply is not None and reply.state is ReplyState.GIVEN_UP and one.kind == MEDIA and one.retry_of is None:
+                return "the text that it goes with was given up"
             is_text = one.kind == FINAL
             edit = seals.known_message(reader, reply) if reply is not None and is_text else None
             may = one.recovered or one.retry_of is not None or (

@@ -18,6 +18,7 @@ from hermes_state.errors import StateError
 from hermes_state.routing.homes import Home
 from hermes_state.routing.records import Route
 from hermes_state.routing.routing import Routing
+from hermes_state.work import callbacks
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Core
@@ -86,7 +87,7 @@ def sweep(
             continue
         if key in stale and evict is not None:
             try:
-                evict(key)
+                callbacks.run("evict", evict, key)
             except Exception as error:  # the caller's code: whatever it raises must not keep the others
                 not_evicted[key] = error
             else:

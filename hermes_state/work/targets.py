@@ -19,6 +19,7 @@ from hermes_state.changes.records import record
 from hermes_state.errors import InvalidInput
 from hermes_state.outbox.inputs import text, whole
 from hermes_state.routing.homes import Home, guard, valid_profile
+from hermes_state.work.background_rows import readable
 from hermes_state.work.guarded import Guarded
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Targets(Guarded):
     """The dead targets of one home. Safe for threads."""
 
     def failed(
-        self, platform: str, chat_id: str, home: Home, failure: SendFailure, *, transport_profile: str = "default",
+        self, platform: str, chat_id: str | int, home: Home, failure: SendFailure, *, transport_profile: str = "default",
         reason: str = "",
     ) -> DeadTarget | None:
         """A message did not arrive; gives the target if it is dead now. Writes nothing for what does not make it dead.
@@ -89,7 +90,7 @@ class Targets(Guarded):
             tx, platform, chat_id, home, failure, transport_profile=transport_profile, reason=reason, at=at
         ), power=False)
 
-    def succeeded(self, platform: str, chat_id: str, home: Home, *, transport_profile: str = "default") -> bool:
+    def succeeded(self, platform: str, chat_id: str | int, home: Home, *, transport_profile: str = "default") -> bool:
         """A message arrived: the chat is alive. True when it was dead. Mostly no write."""
         if self.get(platform, chat_id, transport_profile=transport_profile) is None:
             return False
@@ -99,7 +100,7 @@ class Targets(Guarded):
             power=False,
         )
 
-    def get(self, platform: str, chat_id: str, *, transport_profile: str = "default") -> DeadTarget | None:
+    def get(self, platform: str, chat_id: str | int, *, transport_profile: str = "default") -> DeadTarget | None:
         """The target when it is dead: do not send there what nobody waits for, such as a delivery of cron."""
         key = _key(platform, transport_profile, chat_id)
         with self._core.reader() as reader:
@@ -118,14 +119,17 @@ class Targets(Guarded):
 
 
 def failed(
-    tx: Transaction, platform: str, chat_id: str, home: Home, failure: SendFailure, *, transport_profile: str,
+    tx: Transaction, platform: str, chat_id: str | int, home: Home, failure: SendFailure, *, transport_profile: str,
     reason: str, at: float,
 ) -> DeadTarget | None:
-    """As `Targets.failed`, in the caller's transaction, such as the one that settles an obligation."""
+    """As `Targets.failed`, in the caller's transaction, such as the one that settles an obligation.
+
+    `reason` is whatever the platform said: it is escaped and cut, and never undoes that transaction.
+    """
     guard(tx, home)
     key = _key(platform, transport_profile, chat_id)
     if DEADLY[_failure(failure)]:
-        said = text("reason", reason[:MOST_REASON] if isinstance(reason, str) else reason, empty=True, of="")
+        said = "" if reason is None else readable(str(reason))[:MOST_REASON]
         tx.execute(
             "INSERT INTO dead_targets (platform, transport_profile, chat_id, home, failure, reason, since_at, last_at)"
             " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT (platform, transport_profile, chat_id) DO UPDATE"
@@ -140,7 +144,7 @@ def failed(
 
 
 def succeeded(
-    tx: Transaction, platform: str, chat_id: str, home: Home, *, transport_profile: str, at: float
+    tx: Transaction, platform: str, chat_id: str | int, home: Home, *, transport_profile: str, at: float
 ) -> bool:
     """As `Targets.succeeded`, in the caller's transaction."""
     guard(tx, home)
@@ -159,11 +163,12 @@ def has_targets(reader: Reader) -> bool:
 _COLUMNS = "platform, transport_profile, chat_id, home, failure, reason, failures, since_at, last_at"
 
 
-def _key(platform: str, transport_profile: str, chat_id: str) -> tuple[str, str, str]:
-    """Names of platforms are written in either case; chats are not."""
+def _key(platform: str, transport_profile: str, chat_id: str | int) -> tuple[str, str, str]:
+    """Names of platforms are written in either case; chats are not, and some platforms number them."""
     return (
         text("platform", platform, of=" of a target").strip().lower(),
-        valid_profile("transport_profile", transport_profile), text("chat_id", chat_id, of=" of a target").strip(),
+        valid_profile("transport_profile", transport_profile),
+        text("chat_id", str(chat_id) if type(chat_id) is int else chat_id, of=" of a target").strip(),
     )
 
 

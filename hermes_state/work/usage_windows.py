@@ -10,6 +10,7 @@ say that there is room when there is none.
 from __future__ import annotations
 
 import contextvars
+import inspect
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -19,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from hermes_state import json_values
 from hermes_state.changes.records import record
 from hermes_state.errors import InvalidInput
-from hermes_state.outbox.inputs import LATEST, text
+from hermes_state.outbox.inputs import LATEST, moment, text
 from hermes_state.work.guarded import Guarded
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
+    from hermes_state.engine.core import Core
     from hermes_state.routing import Home
 
 # For one fetch; hermes-agent's.
@@ -66,6 +68,11 @@ class AccountUsage:
 class UsageWindows(Guarded):
     """The account usage that one home knows. Safe for threads."""
 
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        # The threads of fetches that have overrun; one for an account, however often it is asked for.
+        self._hanging: dict[tuple[str, str], threading.Thread] = {}
+
     def fetch(
         self, provider: str, account: str, home: Home, fetch: Callable[[], Iterable[UsageWindow] | None], *,
         deadline_seconds: float = DEADLINE_SECONDS,
@@ -73,8 +80,8 @@ class UsageWindows(Guarded):
         """Ask the provider now, keep what it says, and give it; None when it says nothing within the deadline.
 
         `fetch` runs in a thread of its own, in the caller's context (`contextvars`); one that overruns is left to
-        itself and what it brings is thrown away. What it raises in time is raised here. Raises `InvalidInput`,
-        `WrongHome`, `HomeRemoved`.
+        itself and what it brings is thrown away, and until it ends this gives None at once for the account. What it
+        raises in time is raised here. Raises `InvalidInput`, also for an asynchronous one, `WrongHome`, `HomeRemoved`.
         """
         _named(provider, account)
         if isinstance(deadline_seconds, bool) or not 0 < deadline_seconds <= 600:
@@ -83,6 +90,9 @@ class UsageWindows(Guarded):
                 argument="deadline_seconds",
             )
         self.refuse(home)
+        hanging = self._hanging.get((provider, account))
+        if hanging is not None and hanging.is_alive():
+            return None
         as_of = self._core.clock.now()
         found, raised, ended = list[tuple[UsageWindow, ...] | None](), list[BaseException](), threading.Event()
         context = contextvars.copy_context()
@@ -90,15 +100,25 @@ class UsageWindows(Guarded):
         def run() -> None:
             try:
                 said = context.run(fetch)
+                if inspect.isawaitable(said):
+                    if inspect.iscoroutine(said):
+                        said.close()
+                    raise InvalidInput(
+                        "The fetch of an account's usage is a plain function, not an asynchronous one.",
+                        hint="Give one that waits for the answer itself.", argument="fetch",
+                    )
                 found.append(None if said is None else tuple(said))
             except BaseException as error:  # given to the caller, if it is still there
                 raised.append(error)
             finally:
                 ended.set()
 
-        threading.Thread(target=run, name="hermes-state-usage", daemon=True).start()
+        thread = threading.Thread(target=run, name="hermes-state-usage", daemon=True)
+        thread.start()
         if not ended.wait(deadline_seconds):
+            self._hanging[provider, account] = thread
             return None
+        self._hanging.pop((provider, account), None)
         if raised:
             raise raised[0]
         windows = found[0]
@@ -107,18 +127,25 @@ class UsageWindows(Guarded):
     def keep(
         self, provider: str, account: str, home: Home, windows: Iterable[UsageWindow], *, as_of: float
     ) -> AccountUsage:
-        """Keep what a provider said at `as_of`; an answer that is older than the one known changes nothing."""
+        """Keep what a provider said at `as_of`; an answer that is older than the one known changes nothing.
+
+        One that is known from a time that has not come (a clock was ahead) gives way to any.
+        """
         _named(provider, account)
+        moment("as_of", as_of)
         kept = tuple(windows)
         if len(kept) > MOST_WINDOWS or not all(isinstance(one, UsageWindow) for one in kept):
             raise InvalidInput(f"Usage is at most {MOST_WINDOWS} UsageWindow.", argument="windows")
         said = json_values.dump([vars(one) for one in kept])
 
+        now = self._core.clock.now()
+
         def work(tx: Transaction) -> None:
             changed = tx.execute(
                 "INSERT INTO account_usage (provider, account, windows, as_of) VALUES (?1, ?2, ?3, ?4)"
-                " ON CONFLICT (provider, account) DO UPDATE SET windows = ?3, as_of = ?4 WHERE ?4 >= as_of",
-                (provider, account, said, as_of),
+                " ON CONFLICT (provider, account) DO UPDATE SET windows = ?3, as_of = ?4 WHERE ?4 >= as_of"
+                " OR as_of > ?5",
+                (provider, account, said, as_of, now),
             )
             if changed:
                 record(tx, "account_usage", f"{provider}/{account}", "update", as_of)

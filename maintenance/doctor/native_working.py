@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # What waits in a lane, or is streamed, for so long was forgotten by its gateway: no turn takes a day.
 LONG_SECONDS = 86_400.0
+# No provider takes so long to answer: whoever sent the token is gone.
+ANSWER_SECONDS = 3600.0
 MOST = 1000  # rows that a check looks at
 NAMED = 100  # in facts
 _TABLES = frozenset({"background_work", "reply_seals", "lane_items", "login_attempts", "credentials"})
@@ -36,7 +38,7 @@ def working_findings(store: ReadStore, clock: Clock) -> Iterator[Finding]:
             yield from _orphans(store, clock)
             yield from _waiting(store, clock)
             yield from _logins(store, clock)
-            yield from _tokens(store)
+            yield from _tokens(store, clock)
         yield from _kept(store)
 
 
@@ -111,10 +113,11 @@ def _logins(store: Reader, clock: Clock) -> Iterator[Finding]:
         )
 
 
-def _tokens(store: Reader) -> Iterator[Finding]:
+def _tokens(store: Reader, clock: Clock) -> Iterator[Finding]:
     lost = _names(store, (
-        "SELECT provider || ' ' || id FROM credentials WHERE rotation = 'grant_may_be_lost' ORDER BY 1 LIMIT ?"
-    ), MOST)
+        "SELECT provider || ' ' || id FROM credentials WHERE rotation = 'grant_may_be_lost'"
+        " OR (rotation = 'rotating' AND rotation_at < ?) ORDER BY 1 LIMIT ?"
+    ), clock.now() - ANSWER_SECONDS, MOST)
     if lost:
         yield _told(
             "grants_may_be_lost", Severity.INFO,

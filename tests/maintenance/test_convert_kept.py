@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import random
 import shutil
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from hermes_state import open_store
 from hermes_state.clock import SYSTEM
 from hermes_state.engine import open_read, open_write
+from hermes_state.engine.migrate import migrate
 from hermes_state.errors import Corrupt
 from hermes_state.outbox import Accepted
 from maintenance.interop.convert.convert import convert, look
 from maintenance.interop.convert.records import Conversion
 from maintenance.interop.give_back import give_back, make_plan
 from tests.maintenance.adopting import adopt_in_place, adopt_to, query, typed
-from tests.maintenance.kept_gateway import NOW, TABLES, adopted, gateway_file
+from tests.maintenance.kept_gateway import NOW, TABLES, adopted, entry, gateway_file
 from tests.support.cli import RunCli
+from tests.support.native_release import FOLDER
 from tests.support.space import change, context
 from tests.support.stores import StoreCopy
 
@@ -255,3 +261,77 @@ def test_optimize_is_what_converts(native: Path, run_cli: RunCli) -> None:
 def test_a_store_that_was_never_hermes_agents_has_nothing_to_convert(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     assert converted(tmp_path / "state.db").rows == {}
+
+
+def test_a_store_that_was_adopted_by_an_older_release_gets_its_steps_first(native: Path, tmp_path: Path) -> None:
+    """The document and the kept tables of 0.3.0 are those of today; the tables here came with later steps."""
+    old = tmp_path / "old" / "state.db"
+    old.parent.mkdir()
+    with gzip.open(FOLDER / "0.3.0-empty.db.gz", "rb") as packed, old.open("xb") as out:
+        shutil.copyfileobj(packed, out)
+    connection = apsw.Connection(str(old))
+    connection.execute("ATTACH ? AS newer", (str(native),)).fetchall()
+    for table in TABLES:
+        columns = ", ".join(f'"{name}" ANY' for (name,) in connection.execute(
+            "SELECT name FROM newer.pragma_table_info(?)", (f"foreign_{table}",)
+        ).fetchall())
+        connection.execute(f"CREATE TABLE foreign_{table} ({columns}) STRICT").fetchall()
+        connection.execute(f"INSERT INTO foreign_{table} SELECT * FROM newer.foreign_{table}").fetchall()
+    connection.execute("UPDATE store SET adopted_from = (SELECT adopted_from FROM newer.store)").fetchall()
+    connection.execute("DETACH newer").fetchall()
+    connection.close()
+    with open_read(old) as reader, reader.snapshot():
+        assert look(reader).counts["telegram_dm_topic_mode"] == {"topic_chats": 1}
+    with open_write(old) as store:
+        migrate(store, phases=("pre", "post"))
+        done = convert(store, SYSTEM)
+    assert done.counts == BECAME | {
+        "gateway_routing": {"stays": 4}, "telegram_dm_topic_bindings": {"stays": 2},  # it has no sessions
+    }
+
+
+def _any_cell(chance: random.Random) -> object:
+    chat = "agent:main:telegram:dm:100"
+    return chance.choice([
+        None, 5, -1, 1.5, float("inf"), 2**62, b"\xff\x00", "", "x" * 600, "a\x00b", chat, "agent:", "agent::", "{}",
+        "[1]", '{"origin": 5}', '"\\ud800"', '{"a":' * 300, "pending", "delivered", "running", "a/b", "x" * 1_100_000,
+        entry(chat, "a", "100", model_override=5), entry(chat, "a", "100", resume_pending=True, resume_reason="\ud800"),
+        entry(chat, "a", ["100"], transport_profile="main"),
+    ])
+
+
+def cells_of_any_kind(native: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    connection = apsw.Connection(str(native))
+    for table in TABLES:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info(foreign_{table})").fetchall()]
+        for (rowid,) in connection.execute(f"SELECT rowid FROM foreign_{table}").fetchall():
+            for column in columns:
+                if chance.random() < 0.25:
+                    bad = chance.random() < 0.1
+                    connection.execute(
+                        f"UPDATE foreign_{table} SET {column} = iif(?, CAST(x'fffe' AS TEXT), ?) WHERE rowid = ?",
+                        (bad, _any_cell(chance), rowid),
+                    ).fetchall()
+    connection.close()
+    before = {table: typed(native, f"foreign_{table}", "rowid") for table in TABLES}
+    done = converted(native)
+    assert {table: sum(found.values()) for table, found in done.counts.items()} == {
+        table: len(rows) for table, rows in before.items()
+    }
+    assert all(one.why for one in done.outcomes if one.became == "stays")
+    assert converted(native).already_done
+    assert {table: typed(native, f"foreign_{table}", "rowid") for table in TABLES} == before
+
+
+SEED = int(os.environ.get("HERMES_STATE_SEED", "9000"))
+
+
+def test_cells_of_any_kind_stay_and_stop_nothing(native: Path) -> None:
+    cells_of_any_kind(native, SEED)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("number", range(int(os.environ.get("HERMES_STATE_ROUNDS", "100"))))
+def test_cells_of_any_kind_stay_and_stop_nothing_in_many_rounds(native: Path, number: int) -> None:
+    cells_of_any_kind(native, SEED + 1 + number)

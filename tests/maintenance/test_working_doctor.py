@@ -53,7 +53,7 @@ def test_what_waits_too_long_or_may_be_lost_is_told_and_is_no_problem(store: Sto
         new=Secrets(access_token="a", refresh_token="b"),
     )
     store.core.write(lambda tx: tx.execute(
-        "UPDATE credentials SET rotation = 'grant_may_be_lost', rotation_at = 1.0, rotation_digest = zeroblob(32)"
+        "UPDATE credentials SET rotation = 'rotating', rotation_at = 1.0, rotation_digest = zeroblob(32)"
     ))
     fake_clock.advance(90_000)
     found = findings(store.core.path, fake_clock)

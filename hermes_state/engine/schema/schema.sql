@@ -859,9 +859,11 @@ CREATE TABLE background_work (
     boot_id TEXT, time_namespace TEXT,
     renewals INTEGER NOT NULL DEFAULT 0 CHECK (renewals >= 0),
     expires_boottime REAL,
+    taken_over_at REAL,                   -- since when another than who began it watches; NULL: nobody else does
     registered_at REAL NOT NULL, started_at REAL,
     state_at REAL NOT NULL,               -- since when the state is what it is
     ended_at REAL,
+    ended_boottime REAL,                  -- the same on the clock of boot_id, which nobody sets; NULL: not known
     exit_code INTEGER,                    -- NULL: it has none, or nobody knows it
     reason TEXT CHECK (reason IN ('exited', 'killed', 'lost', 'failed_start', 'already_exited')),
     ended_by TEXT,                        -- who or what ended it, for people
@@ -917,7 +919,7 @@ CREATE TABLE reply_seals (
     transport TEXT NOT NULL CHECK (transport <> ''),      -- as in the outbox
     target TEXT NOT NULL,
     state TEXT NOT NULL DEFAULT 'streaming' CHECK (state IN (
-        'streaming', 'sealing', 'sealed', 'reconciling', 'abandoned'
+        'streaming', 'sealing', 'sealed', 'reconciling', 'given_up', 'abandoned'
     )),
     streamed INTEGER NOT NULL CHECK (streamed IN (0, 1)),  -- it was begun before its final: something may be shown
     message_id TEXT CHECK (message_id <> ''),             -- the platform's; NULL: none that can be edited
@@ -939,6 +941,14 @@ WHEN new.turn_id IS NOT old.turn_id OR new.home IS NOT old.home OR new.finals < 
     OR (old.sealed_at IS NOT NULL
         AND (new.sealed_at IS NOT old.sealed_at OR new.sealed_digest IS NOT old.sealed_digest))
 BEGIN SELECT RAISE(ABORT, 'a reply is sealed once'); END;
+-- Whoever ends what the final that counts owes, a person too: without its acceptance nothing is owed any more.
+CREATE TRIGGER reply_seals_are_given_up AFTER UPDATE OF settled_at ON outbox
+WHEN new.kind = 'final' AND old.settled_at IS NULL AND new.settled_at IS NOT NULL AND new.state <> 'accepted'
+BEGIN
+    UPDATE reply_seals SET state = 'given_up', changed_at = new.settled_at
+    WHERE turn_id = new.payload ->> '$.turn_id' AND finals = new.payload ->> '$.final'
+        AND state IN ('sealing', 'reconciling');
+END;
 
 -- What came for a chat while a turn ran, and what cron said there: taken in order, at the beginning of a turn.
 CREATE TABLE lane_items (
@@ -1028,6 +1038,7 @@ CREATE TABLE credentials (
     error_code TEXT, error_reason TEXT, error_message TEXT,
     reset_at REAL,                                        -- exhausted: when it may be used again
     expires_at REAL, agent_key_expires_at REAL,           -- NULL: nobody said
+    rotate_after REAL,                                    -- not renewed before while it works; NULL: when due
     refreshed_at REAL,                                    -- of the newest rotation; NULL: none yet
     request_count INTEGER NOT NULL DEFAULT 0 CHECK (request_count >= 0),
     used_order INTEGER NOT NULL DEFAULT 0 CHECK (used_order >= 0),  -- of the newest use, among all of the provider

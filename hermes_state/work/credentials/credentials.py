@@ -10,26 +10,30 @@ neighbour was rejected: a home without a credential is refused before anybody is
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_state import deletions
 from hermes_state.changes.records import record
-from hermes_state.errors import CredentialCooling, CredentialNotFound, InvalidInput, SecretMissing
+from hermes_state.errors import CredentialCooling, CredentialNotFound, InvalidInput, SecretFileRefused, SecretMissing
 from hermes_state.leases import Leases
 from hermes_state.outbox.inputs import text, whole
 from hermes_state.routing.homes import Home
 from hermes_state.work.credentials import rows
+from hermes_state.work.credentials.answers import MOST_ADDRESS, is_address
 from hermes_state.work.credentials.choosing import Strategy, choose
-from hermes_state.work.credentials.records import Credential, Served, same
+from hermes_state.work.credentials.records import MANUAL, SHARED, Credential, Served, is_shared_owner, owner_name, same
 from hermes_state.work.credentials.rotation import Asking, cooling, dead, in_order, wait_of
-from hermes_state.work.credentials.secrets import Secrets, checked_moment, split
+from hermes_state.work.credentials.secrets import Secrets, checked_moment, extra_text, mentions, split
 from hermes_state.work.credentials.states import DEAD_KEPT_SECONDS, Event, Status, rest_until
 from hermes_state.work.guarded import Guarded
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
     from hermes_state.engine.core import Core
+    from hermes_state.leases import Lease
     from hermes_state.owners import Presence
     from hermes_state.work.credentials.secret_file import SecretStore
     from hermes_state.work.credentials.verdicts import Exchange
@@ -37,8 +41,6 @@ if TYPE_CHECKING:
 # How long an exchange with a provider may take, unless the caller says.
 TIMEOUT_SECONDS = 20.0
 MOST_TIMEOUT_SECONDS = 600.0
-# Sources with a meaning here.
-MANUAL, SHARED = "manual", "shared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,38 +87,46 @@ class Credentials(Guarded):
     def log_in(
         self, provider: str, id: str, home: Home, *, secrets: SecretStore, new: Secrets | None = None, auth_type: str,
         label: str = "", source: str = MANUAL, priority: int = 0, base_url: str | None = None, single_use: bool = True,
+        shared: Shared | None = None,
     ) -> Credential:
         """Keep a credential: the first of its name, or a new grant for it, whatever its status was. At `power`.
 
-        `new` is stored with `secrets` first; None: `secrets` has it already. Of `new.extra` what sounds like a secret
-        goes to the others. `single_use`: its refresh tokens work once (False: one that was sent may be sent again).
-        Waits for a rotation that is running. Raises `GrantMayBeLost` for a token that was sent before, `SecretMissing`,
-        `LeaseHeld`, `WrongHome`, `HomeRemoved`, `InvalidInput`.
+        `new` is stored with `secrets` first; None: `secrets` has it already. What of the extras may be a secret is in
+        no row. `single_use`: its refresh tokens work once (False: one that was sent may be sent again). `shared`: the
+        store in which homes that share the secret file rotate it. Waits for a rotation that is running. Raises
+        `GrantMayBeLost` for a token that was sent before, `SecretMissing`, `LeaseHeld`, `WrongHome`, `HomeRemoved`,
+        `InvalidInput`, also for a file that another credential rotates.
         """
         _named(provider, id)
         for name, value, empty in (("auth_type", auth_type, False), ("source", source, False), ("label", label, True)):
             text(name, value, empty=empty, of=" of a credential")
-        if base_url is not None:
-            text("base_url", base_url, most=2_048, of=" of a credential")
         whole("priority", priority, -(2**31), 2**31)
-        lease = rows.lease_name(provider, id)
         self.refuse(home)
-        with in_order(2 if source == SHARED else 1, lease), self.leases.acquire(
-            lease, term_seconds=wait_of(TIMEOUT_SECONDS), wait_seconds=wait_of(TIMEOUT_SECONDS),
-            note={"purpose": "login"},
-        ) as held:
-            given = secrets.load() if new is None else _sorted(new)
+        if shared is not None:
+            self._refuse_shared(provider, id, source, shared)
+        owner = owner_name(home.store_id, provider, id, shared=source == SHARED)
+        with self._login_leases(provider, id, source, shared) as held:
+            given = secrets.load() if new is None else new
             if given is None or (given.access_token is None and given.refresh_token is None):
                 raise SecretMissing(
                     f"There is no token to log in to {provider} credential {id!r} with: {secrets!r} is empty.",
                     hint="Give the new secrets, or write the file first.", path=self._core.path, provider=provider,
                     credential=id,
                 )
-            with self._core.reader() as reader:
-                before = rows.find(reader, provider, id)
-                if before is not None and single_use and before.single_use:
-                    rows.refuse_spent(reader, before, given)
+            if base_url is not None:
+                _address(base_url, given)
             if new is not None:
+                extra_text(split(new.extra or {}, new)[0])
+                if single_use and source != SHARED:
+                    owner = self._owner(secrets, owner, shared, provider, id)
+            given = given.sorted()
+            for group in (self, *(() if shared is None else (shared.credentials,))):
+                with group.core.reader() as reader:
+                    before = rows.find(reader, provider, id)
+                    if before is not None and single_use and before.single_use:
+                        rows.refuse_spent(reader, before, given)
+            if new is not None:
+                given = replace(given, belongs_to=owner)
                 secrets.store(given)
 
             def work(tx: Transaction) -> Credential:
@@ -155,21 +165,12 @@ class Credentials(Guarded):
             )
         self.refuse(home)
         rank = 1
-        if shared is not None:
-            if shared.credentials.core.path == self._core.path:
-                raise InvalidInput(
-                    f"The shared store is the home's own, {self._core.path}.", hint="Leave `shared` out.",
-                    argument="shared",
-                )
-            shared.credentials.refuse(shared.home)
         with self._core.reader() as reader:
-            if rows.read(reader, provider, id).source == SHARED:
-                rank = 2
-        if rank == 2 and shared is not None:
-            raise InvalidInput(
-                f"{provider} credential {id!r} of {self._core.path} is itself shared.",
-                hint="The store that homes share asks nobody else.", argument="shared",
-            )
+            source = rows.read(reader, provider, id).source
+        if source == SHARED:
+            rank = 2
+        if shared is not None:
+            self._refuse_shared(provider, id, source, shared)
         return Asking(
             core=self._core, leases=self.leases, provider=provider, id=id, home=home, secrets=secrets,
             exchange=exchange, rejected=rejected, timeout_seconds=timeout_seconds, shared=shared, rank=rank,
@@ -258,6 +259,50 @@ class Credentials(Guarded):
 
     # --- inside ------------------------------------------------------------------------------------------------
 
+    def _refuse_shared(self, provider: str, id: str, source: str, shared: Shared) -> None:
+        if shared.credentials.core.path == self._core.path:
+            raise InvalidInput(
+                f"The shared store is the home's own, {self._core.path}.", hint="Leave `shared` out.",
+                argument="shared",
+            )
+        shared.credentials.refuse(shared.home)
+        if source == SHARED:
+            raise InvalidInput(
+                f"{provider} credential {id!r} of {self._core.path} is itself shared.",
+                hint="The store that homes share asks nobody else.", argument="shared",
+            )
+
+    @contextmanager
+    def _login_leases(self, provider: str, id: str, source: str, shared: Shared | None) -> Iterator[Lease]:
+        """The lease of the credential, and that of the shared store after it: whoever rotates has one of them."""
+        name, wait = rows.lease_name(provider, id), wait_of(TIMEOUT_SECONDS)
+        with ExitStack() as opened:
+            taken = [(2 if source == SHARED else 1, self.leases)]
+            taken += [] if shared is None else [(2, shared.credentials.leases)]
+            held = []
+            for rank, leases in taken:
+                opened.enter_context(in_order(rank, name))
+                held.append(opened.enter_context(
+                    leases.acquire(name, term_seconds=2 * wait, wait_seconds=wait, note={"purpose": "login"})
+                ))
+            yield held[0]
+
+    def _owner(self, secrets: SecretStore, own: str, shared: Shared | None, provider: str, id: str) -> str:
+        """Who rotates the file from now on. Raises `InvalidInput` for a shared store that the caller did not name."""
+        try:
+            there = secrets.load()
+        except SecretFileRefused:
+            there = None  # a new login writes it anew
+        mine = own if shared is None else owner_name(shared.home.store_id, provider, id, shared=True)
+        before = None if there is None else there.belongs_to
+        if is_shared_owner(before) and before != mine:
+            raise InvalidInput(
+                f"The secrets in {secrets!r} are rotated by {before}, and this login is of {mine}.",
+                hint="Give `shared=`, with the store that homes share; or remove the file if that store is gone.",
+                argument="secrets",
+            )
+        return mine
+
     def _nothing_usable(self, provider: str, found: list[Credential], now: float) -> Exception:
         resting = [row for row in found if row.cooling(now)]
         if resting:
@@ -280,16 +325,10 @@ def _named(provider: str, id: str) -> None:
         text(name, value, of=" of a credential")
 
 
-def _sorted(new: Secrets) -> Secrets:
-    """The secrets with what sounds like one moved from the extras to the others."""
-    if new.extra is None:
-        return new
-    kept, hidden = split(new.extra, new)
-    return Secrets(
-        access_token=new.access_token, refresh_token=new.refresh_token, agent_key=new.agent_key,
-        others={**new.others, **hidden}, expires_at=new.expires_at, agent_key_expires_at=new.agent_key_expires_at,
-        extra=kept, written_at=new.written_at,
-    )
+def _address(base_url: str, given: Secrets) -> None:
+    text("base_url", base_url, most=MOST_ADDRESS, of=" of a credential")
+    if not is_address(base_url) or mentions(base_url, given):
+        raise InvalidInput("base_url of a credential is an address without a password or token.", argument="base_url")
 
 
 def _delete(tx: Transaction, gone: list[Credential], *, actor: str, reason: str, at: float) -> None:

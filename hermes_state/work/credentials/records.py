@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hermes_state.work.credentials.secrets import Secrets
-from hermes_state.work.credentials.states import DUE_SECONDS, Held, Rotation, Status
+from hermes_state.work.credentials.states import DUE_SECONDS, LEAST_SECONDS, Held, Rotation, Status
 
+# Sources with a meaning here.
+MANUAL, SHARED = "manual", "shared"
+_SHARED_OWNER = "shared:"
 # Half of a digest is kept of a token that is spent: 128 bits, so that two never meet.
 SPENT_BYTES = 16
 # Spent tokens that a row remembers, the newest: a copy of the secret file older than that many rotations is unlikely.
@@ -45,6 +48,7 @@ class Credential:
     reset_at: float | None  # exhausted: when it may be used again
     expires_at: float | None  # of the access token; None: nobody said
     agent_key_expires_at: float | None
+    rotate_after: float | None  # not before this is a token renewed that still works; None: when it is due
     refreshed_at: float | None  # of the newest rotation
     request_count: int
     used_order: int  # rises with every use of any credential of the provider
@@ -82,7 +86,9 @@ class Credential:
         if same(self.access_digest, self.digest(secrets.access_token)) and same(
             self.refresh_digest, self.digest(secrets.refresh_token)
         ):
-            return Held.SAME
+            # A provider may give the same tokens a later end. A store that does not keep times says nothing of it.
+            told = secrets.written_at is not None and secrets.expires_at != self.expires_at
+            return Held.NEWER if told else Held.SAME
         return Held.SPENT if self.has_spent(secrets.refresh_token) else Held.NEWER
 
     def cooling(self, now: float) -> bool:
@@ -90,8 +96,25 @@ class Credential:
         return self.reset_at is not None and self.status_at <= now < self.reset_at
 
     def due(self, now: float) -> bool:
-        """Whether its access token ends too soon to be used."""
-        return self.expires_at is not None and self.expires_at - now <= DUE_SECONDS
+        """Whether its access token ends too soon to be used, or is to be renewed before it does."""
+        if self.expires_at is None or self.expires_at - now > DUE_SECONDS:
+            return False
+        return self.rotate_after is None or now >= self.rotate_after or not self.works(now)
+
+    def works(self, now: float) -> bool:
+        """Whether its access token lasts long enough for one request."""
+        return self.expires_at is None or self.expires_at - now > LEAST_SECONDS
+
+    def was_sent(self, secrets: Secrets) -> bool:
+        """Whether these have the token that the marker is about, and not as what came of sending it.
+
+        The one who rotates writes the file after the marker: a file that is older, or does not say, is a copy.
+        """
+        if not self.single_use or self.rotation is Rotation.WHOLE or self.rotation_digest is None:
+            return False
+        if not same(self.rotation_digest, self.digest(secrets.refresh_token)):
+            return False
+        return secrets.written_at is None or self.rotation_at is None or secrets.written_at <= self.rotation_at
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -112,6 +135,16 @@ class Served:
         return f"<Served {self.how} until {self.expires_at}, fence {self.fence}>"
 
 
+def owner_name(store_id: str, provider: str, name: str, *, shared: bool = False) -> str:
+    """A row as a secret file names it; `shared`: the one that rotates it for all homes that share the file."""
+    return f"{_SHARED_OWNER if shared else ''}{store_id}/{provider}/{name}"
+
+
+def is_shared_owner(name: str | None) -> bool:
+    """Whether a secret file belongs to a store that homes share."""
+    return name is not None and name.startswith(_SHARED_OWNER)
+
+
 def digest(salt: bytes, token: str | None) -> bytes | None:
     """HMAC-SHA-256 of a token under the key of a row; None without one."""
     return None if token is None else hmac.digest(salt, token.encode(), hashlib.sha256)
@@ -124,9 +157,9 @@ def same(one: bytes | None, other: bytes | None) -> bool:
 
 COLUMNS = (
     "provider, id, home, label, auth_type, source, priority, base_url, single_use, status, status_at, error_code,"
-    " error_reason, error_message, reset_at, expires_at, agent_key_expires_at, refreshed_at, request_count, used_order,"
-    " extra, rotation, rotation_fence, rotation_at, created_at, updated_at, salt, access_digest, refresh_digest,"
-    " rotation_digest, spent"
+    " error_reason, error_message, reset_at, expires_at, agent_key_expires_at, rotate_after, refreshed_at,"
+    " request_count, used_order, extra, rotation, rotation_fence, rotation_at, created_at, updated_at, salt,"
+    " access_digest, refresh_digest, rotation_digest, spent"
 )
 
 

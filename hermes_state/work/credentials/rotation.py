@@ -11,12 +11,11 @@ the home would wait for the network.
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hermes_state.errors import (
     CredentialCooling,
@@ -24,27 +23,15 @@ from hermes_state.errors import (
     CredentialExpired,
     InvalidInput,
     LeaseHeld,
-    LeaseLost,
     RotationFailed,
     SecretMissing,
-    StaleFence,
 )
 from hermes_state.routing.homes import Home, guard
 from hermes_state.work.credentials import rows
-from hermes_state.work.credentials.grants import Grant
 from hermes_state.work.credentials.records import Credential, Served
 from hermes_state.work.credentials.secrets import Secrets
-from hermes_state.work.credentials.states import (
-    WITH_LEASE,
-    Event,
-    Held,
-    Rotation,
-    Situation,
-    Step,
-    decide,
-    rest_until,
-)
-from hermes_state.work.credentials.verdicts import Ended, Postponed, Rotated, Unsure, Verdict
+from hermes_state.work.credentials.sending import Sending
+from hermes_state.work.credentials.states import WITH_LEASE, Event, Held, Rotation, Situation, Step, decide
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -54,11 +41,11 @@ if TYPE_CHECKING:
     from hermes_state.work.credentials.secret_file import SecretStore
     from hermes_state.work.credentials.verdicts import Exchange
 
+Result = TypeVar("Result")
+
 # Least seconds that one waits for the lease, and that it lasts; beyond it the exchange's own time and a reserve.
 LEAST_WAIT_SECONDS = 15.0
 RESERVE_SECONDS = 5.0
-# With less of the term left than this, an answer is not kept before the lease is had anew.
-_LEAST_LEFT_SECONDS = 1.0
 # While somebody else has the lease, the token is looked at after these, doubling: eight that wait need no lease each.
 _LOOK_AGAIN_SECONDS, _LONGEST_LOOK_SECONDS = 0.05, 0.25
 # Looks under one lease; each but the last one changes the row, and a program that writes the file all the time ends it.
@@ -100,7 +87,7 @@ class Asking:
     home: Home
     secrets: SecretStore
     exchange: Exchange
-    rejected: str | None  # an access token that the server has refused
+    rejected: str | None = field(repr=False)  # an access token that the server has refused
     timeout_seconds: float
     shared: Shared | None
     rank: int  # 1: the home's own lease, 2: that of the shared store
@@ -117,7 +104,7 @@ class Asking:
             with in_order(self.rank, name):
                 left = deadline - clock.monotonic()
                 try:
-                    lease = self._lease(name, term, max(min(pause, left), 0.0))
+                    lease = self.lease(name, term, max(min(pause, left), 0.0))
                 except LeaseHeld:
                     if left <= pause:
                         raise
@@ -128,19 +115,22 @@ class Asking:
 
     def _under(self, lease: Lease) -> Served:
         how: Literal["current", "adopted"] = "current"
+        got: Served | None = None
         for _ in range(_MOST_LOOKS):
             row, secrets, step = self._look()
             if step is Step.ADOPT:
                 assert secrets is not None
-                self._write(functools.partial(rows.adopt, row=row, secrets=secrets, at=self._now()), lease)
+                self.write(functools.partial(rows.adopt, row=row, secrets=secrets, at=self.now()), lease)
                 how = "adopted"
             elif step is Step.LOSE:
-                self._write(functools.partial(rows.lose, row=row, at=self._now()), lease)
+                self.write(functools.partial(rows.lose, row=row, at=self.now()), lease)
             elif step is Step.POST and self.shared is not None:
-                self._share(row)
+                if got is not None and secrets is not None and got.access_token == secrets.access_token:
+                    return replace(got, how=how, fence=row.rotation_fence, window_seconds=None)  # there is none newer
+                got = self._share(row, lease)
             elif step is Step.POST:
                 assert secrets is not None
-                served = self._post(lease, row, secrets)
+                served = Sending(self, lease, row, secrets).run()
                 if served is not None:
                     return served
             else:
@@ -148,7 +138,7 @@ class Asking:
         raise RotationFailed(
             f"The secrets of {self.provider} credential {self.id!r} changed {_MOST_LOOKS} times while they were read.",
             hint="Something else writes them all the time: stop it.", path=self.core.path, provider=self.provider,
-            credential=self.id, retry_at=self._now(),
+            credential=self.id, retry_at=self.now(),
         )
 
     # --- looking -----------------------------------------------------------------------------------------------
@@ -157,7 +147,7 @@ class Asking:
         # The row first: a file that was written in between is newer than it, which is only ever looked at again.
         with self.core.reader() as reader:
             row = rows.read(reader, self.provider, self.id)
-        secrets, now = self.secrets.load(), self._now()
+        secrets, now = self.secrets.load(), self.now()
         held = row.held(secrets)
         token = None if secrets is None else secrets.access_token
         return row, secrets, decide(Situation(
@@ -198,9 +188,7 @@ class Asking:
             " another one with.", hint="Log in anew.", expired_at=row.expires_at, **facts,
         )
 
-    # --- getting a new one ---------------------------------------------------------------------------------------
-
-    def _share(self, row: Credential) -> None:
+    def _share(self, row: Credential, lease: Lease) -> Served:
         """Let the shared store rotate; what it keeps in the file is adopted at the next look."""
         assert self.shared is not None
         asking = replace(
@@ -208,155 +196,36 @@ class Asking:
             shared=None, rank=self.rank + 1,
         )
         try:
-            asking.serve()
+            return asking.serve()
         except CredentialDead as error:
-            self._judge(row, Event.END, code=None, reason=str(error.facts.get("reason", "")), reset_at=None)
+            reason = str(error.facts.get("reason", ""))
+            self.write(lambda tx: rows.came_to_nothing(
+                tx, row, Event.END, fence=None, code=None, reason=reason, reset_at=None, lost=False, at=self.now()
+            ), lease)
             raise
-
-    def _post(self, lease: Lease, row: Credential, secrets: Secrets) -> Served | None:
-        """Send the token and keep what comes back; None when the row is somebody else's by now: look again."""
-        clock, sent_at = self.core.clock, 0.0
-
-        def mark() -> None:
-            nonlocal sent_at
-            assert secrets.refresh_token is not None
-            token = secrets.refresh_token
-            self._write(
-                functools.partial(rows.mark, row=row, token=token, fence=lease.fence, at=self._now()), lease
-            )
-            sent_at = clock.monotonic()
-
-        grant = Grant(row, secrets, mark)
-        try:
-            verdict = self.exchange(grant)
-        except (LeaseLost, StaleFence):
-            if grant.revealed:
-                self._fail(lease, row, secrets, grant, Unsure(reason="the exchange lost its lease"))
-            raise
-        except BaseException as error:
-            unsure = Unsure(reason=f"the exchange ended with {type(error).__name__}")
-            if not isinstance(error, Exception):
-                if grant.revealed:
-                    self._settle(lease, row, secrets, grant, unsure)
-                raise
-            self._fail(lease, row, secrets, grant, unsure, error)
-        if not isinstance(verdict, Verdict):
-            if inspect.iscoroutine(verdict):
-                verdict.close()
-            if grant.revealed:
-                self._settle(lease, row, secrets, grant, Unsure(reason="the exchange gave no verdict"))
-            raise InvalidInput(
-                f"An exchange of {self.provider} gave {type(verdict).__name__}, which is no verdict.",
-                hint="Give Rotated, Ended, Postponed, Unsure or None, from a plain function.", argument="exchange",
-            )
-        if not isinstance(verdict, Rotated):
-            self._fail(lease, row, secrets, grant, verdict)
-        return self._keep(lease, row, secrets, verdict, grant, sent_at)
-
-    def _keep(
-        self, lease: Lease, row: Credential, secrets: Secrets, verdict: Rotated, grant: Grant, sent_at: float
-    ) -> Served | None:
-        new = Secrets(
-            access_token=verdict.access_token, refresh_token=verdict.refresh_token or secrets.refresh_token,
-            agent_key=verdict.agent_key or secrets.agent_key, others={**secrets.others, **verdict.others},
-            expires_at=verdict.expires_at, agent_key_expires_at=(
-                row.agent_key_expires_at if verdict.agent_key is None else verdict.agent_key_expires_at
-            ),
-            extra={**row.extra, **verdict.extra}, written_at=self._now(),
-        )
-        if lease.expires_in_seconds() >= _LEAST_LEFT_SECONDS:
-            return self._keep_held(lease, row, secrets, verdict, new, grant, sent_at)
-        # It took longer than the lease. Nobody else sends the token, but somebody may log in: first have it again.
-        with self._lease(lease.name, LEAST_WAIT_SECONDS, wait_of(self.timeout_seconds)) as again:
-            return self._keep_held(again, row, secrets, verdict, new, grant, sent_at, fence=lease.fence)
-
-    def _keep_held(
-        self, lease: Lease, row: Credential, secrets: Secrets, verdict: Rotated, new: Secrets, grant: Grant,
-        sent_at: float, *, fence: int | None = None,
-    ) -> Served | None:
-        marked = lease.fence if fence is None else fence
-        there = self.secrets.load()
-        if there is None or there.refresh_token != secrets.refresh_token:
-            return None  # a login came between: what it wrote is newer than our answer
-        self.secrets.store(new)
-        window = self.core.clock.monotonic() - sent_at if grant.revealed else None
-
-        def work(tx: Transaction) -> None:
-            if not grant.revealed:  # the exchange knew the token from elsewhere: there is no marker to go by
-                rows.adopt(tx, rows.read(tx, self.provider, self.id), new, at=self._now())
-                return
-            rows.rotated(tx, row, new, fence=marked, base_url=verdict.base_url, at=self._now())
-
-        self._write(work)
-        if new.expires_at is not None and new.expires_at <= self._now():
-            raise CredentialExpired(
-                f"The new token of {self.provider} credential {self.id!r} in {self.core.path} is over already; it is"
-                " kept and not used.", hint="Compare this machine's clock with the provider's.",
-                path=self.core.path, provider=self.provider, credential=self.id, expired_at=new.expires_at,
-            )
-        assert new.access_token is not None
-        return Served(
-            access_token=new.access_token, agent_key=new.agent_key, base_url=verdict.base_url or row.base_url,
-            expires_at=new.expires_at, how="rotated", fence=marked, window_seconds=window,
-        )
-
-    def _fail(
-        self, lease: Lease, row: Credential, secrets: Secrets, grant: Grant, verdict: Ended | Postponed | Unsure | None,
-        cause: BaseException | None = None,
-    ) -> NoReturn:
-        event, lost, until, why = self._settle(lease, row, secrets, grant, verdict)
-        with self.core.reader() as reader:
-            now = rows.read(reader, self.provider, self.id)
-        if event is Event.END:
-            raise dead(self.core, now) from cause
-        if lost:
-            raise rows.may_be_lost(self.core.path, now, why) from cause
-        raise RotationFailed(
-            f"No new token for {self.provider} credential {self.id!r} in {self.core.path}: {why}.",
-            hint="It is tried again after its rest; other credentials of the provider can be used meanwhile.",
-            path=self.core.path, provider=self.provider, credential=self.id, retry_at=until,
-        ) from cause
-
-    def _settle(
-        self, lease: Lease, row: Credential, secrets: Secrets, grant: Grant, verdict: Ended | Postponed | Unsure | None
-    ) -> tuple[Event, bool, float | None, str]:
-        """Write what an exchange that gave no token means."""
-        at = self._now()
-        code = verdict.code if isinstance(verdict, (Ended, Postponed)) else None
-        why = secrets.without("it gave nothing" if verdict is None else verdict.reason) or "no reason was given"
-        event = Event.END if isinstance(verdict, Ended) else Event.LIMIT
-        lost = row.single_use and grant.revealed and (verdict is None or isinstance(verdict, Unsure))
-        reset_at = verdict.reset_at if isinstance(verdict, Postponed) else None
-        until = None if event is Event.END else rest_until(at, code, reset_at)
-        self._write(lambda tx: rows.came_to_nothing(
-            tx, row, event, fence=lease.fence if grant.revealed else None, code=secrets.without(code, most=100),
-            reason=why, message=None, reset_at=until, lost=lost, at=at,
-        ))
-        return event, lost, until, why
-
-    def _judge(self, row: Credential, event: Event, *, code: str | None, reason: str, reset_at: float | None) -> None:
-        self._write(lambda tx: rows.judge(
-            tx, row, event, code=code, reason=reason, message=None, reset_at=reset_at, at=self._now()
-        ))
 
     # --- inside ------------------------------------------------------------------------------------------------
 
-    def _lease(self, name: str, term: float, wait: float) -> Lease:
+    def lease(self, name: str, term: float, wait: float) -> Lease:
+        """The lease of that name, waited for."""
         return self.leases.acquire(
             name, term_seconds=term, wait_seconds=wait, note={"purpose": "token rotation"}
         )
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """Epoch seconds UTC."""
         return self.core.clock.now()
 
-    def _write(self, work: Callable[[Transaction], object], lease: Lease | None = None) -> None:
-        def guarded(tx: Transaction) -> None:
+    def write(self, work: Callable[[Transaction], Result], lease: Lease | None = None) -> Result:
+        """Write for the home, at `power`, and under the lease where it is given."""
+
+        def guarded(tx: Transaction) -> Result:
             guard(tx, self.home)
             if lease is not None:
                 lease.guard(tx)
-            work(tx)
+            return work(tx)
 
-        self.core.write(guarded, durability="power")
+        return self.core.write(guarded, durability="power")
 
 
 def dead(core: Core, row: Credential) -> CredentialDead:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
 from hermes_state.errors import CredentialNotFound, GrantMayBeLost, StaleFence
+from hermes_state.work.credentials.answers import merged
 from hermes_state.work.credentials.records import COLUMNS, MOST_SPENT, SPENT_BYTES, Credential, credential, digest, same
-from hermes_state.work.credentials.secrets import Secrets, extra_text
-from hermes_state.work.credentials.states import Event, Rotation, Status, after
+from hermes_state.work.credentials.secrets import MOST_EXTRA_BYTES, Secrets, extra_text
+from hermes_state.work.credentials.states import Event, Rotation, Status, after, renew_after
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -85,8 +86,8 @@ def put(
         " ?11) ON CONFLICT (provider, id) DO UPDATE SET home = ?3, label = ?4, auth_type = ?5, source = ?6,"
         " priority = ?7, base_url = ?8, single_use = ?9, status = ?10, status_at = ?11, error_code = NULL,"
         " error_reason = NULL, error_message = NULL, reset_at = NULL, expires_at = ?12, agent_key_expires_at = ?13,"
-        " extra = ?14, salt = ?15, access_digest = ?16, refresh_digest = ?17, spent = ?18, rotation = 'whole',"
-        " rotation_digest = NULL, rotation_at = NULL, updated_at = ?11",
+        " rotate_after = NULL, extra = ?14, salt = ?15, access_digest = ?16, refresh_digest = ?17, spent = ?18,"
+        " rotation = 'whole', rotation_digest = NULL, rotation_at = NULL, updated_at = ?11",
         (
             provider, name, home, label, auth_type, source, priority, base_url, int(single_use),
             str(Status.OK if before is None else after(before.status, Event.RENEW)), at, secrets.expires_at,
@@ -100,23 +101,39 @@ def put(
 
 def refuse_spent(reader: Reader, row: Credential, secrets: Secrets) -> None:
     """Raises `GrantMayBeLost` for a login with a token that was sent before."""
-    given = row.digest(secrets.refresh_token)
-    sent = row.rotation is not Rotation.WHOLE and given is not None and same(given, row.rotation_digest)
-    if sent or row.has_spent(secrets.refresh_token):
+    if row.was_sent(secrets) or row.has_spent(secrets.refresh_token):
         raise may_be_lost(
             reader.path, row, "the refresh token that was given is one that was sent before, and it works once"
         )
 
 
 def adopt(tx: Transaction, row: Credential, secrets: Secrets, *, at: float) -> None:
-    """The secret file is newer than the row: its tokens are the row's from now on, and its grant is whole."""
+    """The secret file is newer than the row: its tokens are the row's from now on.
+
+    Its grant is whole then, unless the file has the very token that the marker says was sent: that one stays marked,
+    and what is there with it is used until its end.
+    """
+    given = secrets.sorted()
+    began = given.written_at if given.written_at is not None and given.written_at <= at else None
     _tokens(
-        tx, row, secrets, status=after(row.status, Event.RENEW), extra=secrets.extra or {}, base_url=None, at=at
+        tx, row, given, extra=given.extra or {}, base_url=None, at=at, sent=row.was_sent(given),
+        rotate_after=None if began is None else renew_after(began, given.expires_at),
     )
 
 
 def mark(tx: Transaction, row: Credential, token: str, *, fence: int, at: float) -> None:
-    """The token is handed out to be sent. Raises `StaleFence` when a later owner of the lease has marked already."""
+    """The token is handed out to be sent. Raises `StaleFence` when a later owner of the lease has marked already.
+
+    `GrantMayBeLost` when another row of this store has sent it: two rows that name one secret file.
+    """
+    if row.single_use:
+        for other in all_of(tx):
+            if (other.provider, other.id) == (row.provider, row.id) or not other.single_use:
+                continue
+            if other.has_spent(token) or same(other.rotation_digest, other.digest(token)):
+                raise may_be_lost(
+                    tx.path, row, f"its token is one that {other.provider} credential {other.id!r} has sent"
+                )
     changed = tx.execute(
         "UPDATE credentials SET rotation = 'rotating', rotation_fence = ?3, rotation_digest = ?4, rotation_at = ?5,"
         " updated_at = ?5 WHERE provider = ?1 AND id = ?2 AND (rotation = 'whole' OR single_use = 0)"
@@ -140,17 +157,18 @@ def rotated(tx: Transaction, row: Credential, secrets: Secrets, *, fence: int, b
     """What came back is kept: the row's tokens from now on. Raises `StaleFence` when the marker is not ours."""
     now = marked(tx, row, fence)
     _tokens(
-        tx, now, secrets, status=after(now.status, Event.RENEW), extra=secrets.extra or {}, base_url=base_url, at=at,
-        refreshed=True,
+        tx, now, secrets, extra=secrets.extra or {}, base_url=base_url, at=at, refreshed=True,
+        rotate_after=renew_after(at, secrets.expires_at),
     )
 
 
 def came_to_nothing(
     tx: Transaction, row: Credential, event: Event, *, fence: int | None, code: str | None, reason: str,
-    message: str | None, reset_at: float | None, lost: bool, at: float,
-) -> None:
-    """An exchange gave no token. `fence`: of its marker; None when the token was never handed out.
+    reset_at: float | None, lost: bool, at: float,
+) -> bool:
+    """An exchange gave no token; False, and nothing is written, when the row has other tokens than it began with.
 
+    `fence`: of its marker (raises `StaleFence` when that is another's); None when the token was never handed out.
     `lost`: it may have been taken; else nobody took it, and the grant is whole.
     """
     if fence is not None:
@@ -160,7 +178,30 @@ def came_to_nothing(
             "UPDATE credentials SET rotation = 'whole', rotation_digest = NULL, rotation_at = NULL"
             " WHERE provider = ? AND id = ?", (row.provider, row.id),
         )
-    judge(tx, row, event, code=code, reason=reason, message=message, reset_at=reset_at, at=at)
+    elif not as_it_was(tx, row):
+        return False
+    judge(tx, row, event, code=code, reason=reason, message=None, reset_at=reset_at, at=at)
+    return True
+
+
+def wait(tx: Transaction, row: Credential, *, until: float, reason: str, at: float) -> bool:
+    """Nothing was sent and the token still works: it is used until then. False as in `came_to_nothing`."""
+    if not as_it_was(tx, row):
+        return False
+    tx.execute(
+        "UPDATE credentials SET rotate_after = ?3, error_reason = ?4, updated_at = ?5 WHERE provider = ?1 AND id = ?2",
+        (row.provider, row.id, until, reason, at),
+    )
+    record(tx, "credentials", f"{row.provider}/{row.id}", "update", at)
+    return True
+
+
+def as_it_was(reader: Reader, row: Credential) -> bool:
+    """Whether nobody has rotated, sent or replaced the tokens of a row since it was read."""
+    now = find(reader, row.provider, row.id)
+    return now is not None and now.rotation_fence == row.rotation_fence and now.rotation is row.rotation and (
+        same(now.refresh_digest, row.refresh_digest) and same(now.access_digest, row.access_digest)
+    )
 
 
 def judge(
@@ -224,19 +265,22 @@ def lease_name(provider: str, name: str) -> str:
 
 
 def _tokens(
-    tx: Transaction, row: Credential, secrets: Secrets, *, status: Status, extra: Mapping[str, object],
-    base_url: str | None, at: float, refreshed: bool = False,
+    tx: Transaction, row: Credential, secrets: Secrets, *, extra: Mapping[str, object], base_url: str | None, at: float,
+    rotate_after: float | None, refreshed: bool = False, sent: bool = False,
 ) -> None:
     tx.execute(
         "UPDATE credentials SET status = ?3, status_at = ?4, error_code = NULL, error_reason = NULL,"
         " error_message = NULL, reset_at = NULL, expires_at = ?5, agent_key_expires_at = ?6, extra = ?7,"
-        " access_digest = ?8, refresh_digest = ?9, spent = ?10, rotation = 'whole', rotation_digest = NULL,"
-        " rotation_at = NULL, base_url = coalesce(?11, base_url), refreshed_at = iif(?12, ?4, refreshed_at),"
+        " access_digest = ?8, refresh_digest = ?9, spent = ?10, rotation = iif(?13, rotation, 'whole'),"
+        " rotation_digest = iif(?13, rotation_digest, NULL), rotation_at = iif(?13, rotation_at, NULL),"
+        " base_url = coalesce(?11, base_url), refreshed_at = iif(?12, ?4, refreshed_at), rotate_after = ?14,"
         " updated_at = ?4 WHERE provider = ?1 AND id = ?2",
         (
-            row.provider, row.id, str(status), at, secrets.expires_at, secrets.agent_key_expires_at,
-            extra_text({**row.extra, **extra}), row.digest(secrets.access_token), row.digest(secrets.refresh_token),
-            _spent(row, secrets), base_url, int(refreshed),
+            row.provider, row.id, str(after(row.status, Event.RENEW)), at, secrets.expires_at,
+            secrets.agent_key_expires_at,
+            extra_text(merged(row.extra, extra, MOST_EXTRA_BYTES, newest_first=True)),
+            row.digest(secrets.access_token), row.digest(secrets.refresh_token), _spent(row, secrets), base_url,
+            int(refreshed), int(sent), rotate_after,
         ),
     )
     record(tx, "credentials", f"{row.provider}/{row.id}", "update", at)

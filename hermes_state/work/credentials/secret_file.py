@@ -11,7 +11,10 @@ rejected as the default: gateways run where there is none.
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
+import re
 import secrets as random
 import stat
 from pathlib import Path
@@ -24,7 +27,9 @@ from hermes_state.flushing import sync_folder
 from hermes_state.shell_words import shell_word
 from hermes_state.work.credentials.secrets import Secrets
 
-_MOST_BYTES = 4 * 2**20
+_MOST_BYTES = 8 * 2**20  # three tokens and the other secrets at their largest, each character escaped
+# Room that is set aside at least: two usual contents.
+_LEAST_ROOM = 65_536
 _TOKENS = ("access_token", "refresh_token", "agent_key")
 _TIMES = ("expires_at", "agent_key_expires_at", "written_at")
 _FORMAT = 1
@@ -39,7 +44,20 @@ class SecretStore(Protocol):
         """What is there now; None when nothing is. Called often, also by processes without the lease."""
 
     def store(self, secrets: Secrets) -> None:
-        """Keep this, for good: when it returns, a power cut does not take it back. Called by the lease's owner."""
+        """Keep this, for good: when it returns, a power cut does not take it back. Called by the lease's owner.
+
+        Also `belongs_to` and `written_at` of it: without them an old copy and a second owner are not known.
+        """
+
+
+class Reserving(SecretStore, Protocol):
+    """One that can set room aside before a token is sent, as `SecretFile` does."""
+
+    def reserve(self) -> None:
+        """Let the next `store` not fail for want of room, or raise `OSError` now."""
+
+    def release(self) -> None:
+        """Give back what was set aside and not used."""
 
 
 class SecretFile:
@@ -47,6 +65,7 @@ class SecretFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(os.fspath(path)))
+        self._reserved: list[Path] = []
 
     def __repr__(self) -> str:
         return f"<SecretFile {self.path}>"
@@ -77,29 +96,88 @@ class SecretFile:
             # Without the cause, which has the text of the file in it.
             raise self._refused("it is not what was written here") from None
 
+    def reserve(self) -> None:
+        """Set room aside for the next `store`, which then cannot fail for want of it. Raises `OSError`.
+
+        For the one who is about to ask for a new token: a full disk is told before it is sent.
+        """
+        if self._reserved:
+            return
+        beside, descriptor = self._create()
+        try:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            _fill(descriptor, max(_LEAST_ROOM, 2 * size))
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                beside.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+        self._reserved.append(beside)
+
+    def release(self) -> None:
+        """Give back what `reserve` has set aside, if `store` has not used it."""
+        while self._reserved:
+            with contextlib.suppress(FileNotFoundError):
+                self._reserved.pop().unlink()
+
     def store(self, secrets: Secrets) -> None:
-        """Write, flush, rename, flush the folder, which is made (0700) where there is none. Raises `OSError`."""
+        """Write, flush, rename, flush the folder, which is made (0700) where there is none.
+
+        Raises `OSError`, and `InvalidInput` for more than is loaded again.
+        """
         content: dict[str, Any] = {"format": _FORMAT, **{name: getattr(secrets, name) for name in (*_TOKENS, *_TIMES)}}
         content |= {"others": dict(secrets.others), "extra": None if secrets.extra is None else dict(secrets.extra)}
-        raw = json_values.dump(content).encode()
-        folder = self.path.parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in folder.glob(f".{self.path.name}.*.new"):  # of a writer that was killed; there is one at a time
-            with contextlib.suppress(FileNotFoundError):
-                left.unlink()
-        beside = folder / f".{self.path.name}.{random.token_hex(8)}.new"
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | CLOSE_ON_EXEC | BINARY, 0o600)
+        if secrets.belongs_to is not None:
+            content["belongs_to"] = secrets.belongs_to
+        # In ASCII: what a provider says may be a text that UTF-8 cannot write, and an error would have it all in it.
+        raw = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+        if len(raw) > _MOST_BYTES:
+            raise InvalidInput(
+                f"The secrets for {self.path} are {len(raw):,} bytes, more than {_MOST_BYTES:,}.", argument="secrets"
+            )
+        beside = self._take()
         try:
-            with open(descriptor, "wb") as out:
-                out.write(raw)
-                out.flush()
-                os.fsync(descriptor)
+            self._write(beside, raw)
             os.replace(beside, self.path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 beside.unlink()
             raise
-        sync_folder(folder)
+        sync_folder(self.path.parent)
+
+    def _take(self) -> Path:
+        """The file beside that is written next: the one that was reserved, or a new one."""
+        try:
+            beside = self._reserved.pop()
+        except IndexError:
+            pass
+        else:
+            if beside.exists():
+                return beside
+        beside, descriptor = self._create()
+        os.close(descriptor)
+        return beside
+
+    def _write(self, beside: Path, raw: bytes) -> None:
+        descriptor = os.open(beside, os.O_WRONLY | NO_LINK | CLOSE_ON_EXEC | BINARY)
+        with open(descriptor, "wb") as out:
+            out.write(raw)
+            out.truncate()
+            out.flush()
+            os.fsync(descriptor)
+
+    def _create(self) -> tuple[Path, int]:
+        folder = self.path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        named = re.compile(rf"\.{re.escape(self.path.name)}\.[0-9a-f]{{16}}\.new")
+        for left in folder.iterdir():  # of a writer that was killed; there is one at a time
+            if named.fullmatch(left.name):
+                with contextlib.suppress(FileNotFoundError):
+                    left.unlink()
+        beside = folder / f".{self.path.name}.{random.token_hex(8)}.new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | CLOSE_ON_EXEC | BINARY
+        return beside, os.open(beside, flags, 0o600)
 
     def _check(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode):
@@ -124,6 +202,19 @@ class SecretFile:
 
 def _secrets(found: dict[str, Any]) -> Secrets:
     others, extra = found.pop("others", None) or {}, found.pop("extra", None)
+    belongs_to = found.pop("belongs_to", None)
     named = {name: found.pop(name, None) for name in (*_TOKENS, *_TIMES)}
     # What a newer release has put there stays with the secrets.
-    return Secrets(others={**others, **found}, extra=extra, **named)
+    return Secrets(others={**others, **found}, extra=extra, belongs_to=belongs_to, **named)
+
+
+def _fill(descriptor: int, size: int) -> None:
+    """Let the system set so many bytes aside for a file; written where it has no other way."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+    os.write(descriptor, bytes(size))

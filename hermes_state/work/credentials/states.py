@@ -56,6 +56,10 @@ UNAUTHORISED_SECONDS = 300.0  # after 401
 LIMITED_SECONDS = 3600.0  # after 429 and everything else
 # A token that ends within this many seconds is due: renewed before it is used.
 DUE_SECONDS = 120.0
+# One that ends within this many seconds is not used at all.
+LEAST_SECONDS = 10.0
+# Until it is tried again, after an exchange that certainly sent nothing: a name not found, a line that is down.
+UNSENT_SECONDS = 30.0
 # A dead credential that a person added is forgotten after this many seconds.
 DEAD_KEPT_SECONDS = 86_400.0
 
@@ -65,6 +69,16 @@ def rest_until(at: float, code: str | int | None, reset_at: float | None) -> flo
     if reset_at is not None and reset_at > at:
         return reset_at
     return at + (UNAUTHORISED_SECONDS if str(code) == "401" else LIMITED_SECONDS)
+
+
+def renew_after(at: float, expires_at: float | None) -> float | None:
+    """When a token that was given at `at` is to be renewed at the earliest; None: when it is due.
+
+    One that lasts so short that it would be due at once, or soon, is used for half of its life first.
+    """
+    if expires_at is None or not 0 < expires_at - at <= 2 * DUE_SECONDS:
+        return None
+    return at + (expires_at - at) / 2
 
 
 class Rotation(StrEnum):

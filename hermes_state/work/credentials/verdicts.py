@@ -13,8 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.errors import InvalidInput
-from hermes_state.outbox.inputs import text
-from hermes_state.work.credentials.secrets import Secrets, checked_moment, extra_text, split
+from hermes_state.work.credentials.answers import (
+    MOST_OTHERS_BYTES,
+    MOST_SECRET,
+    is_address,
+    is_token,
+    keepable,
+    moment,
+    seconds,
+    within,
+)
 
 if TYPE_CHECKING:
     from hermes_state.work.credentials.grants import Grant
@@ -24,14 +32,20 @@ GRANT_IS_OVER = frozenset({
     "invalid_grant", "refresh_token_reused", "refresh_token_expired", "refresh_token_invalidated", "invalid_client",
     "unauthorized_client", "access_denied",
 })
-_FIELDS = ("access_token", "refresh_token", "agent_key", "expires_at", "expires_in", "agent_key_expires_at", "base_url")
-# A number above this is in milliseconds: the year 5138 in seconds, 1973 in milliseconds.
-_MILLISECONDS = 1e11
+# Answers that say themselves that the token was not taken: a client's fault, but for a time that ran out. What a proxy
+# says for a server behind it (every 5xx, a redirect) does not tell what that server has done.
+_TIMED_OUT = 408
+_UNAVAILABLE = 503
+_TOKENS = ("access_token", "refresh_token", "agent_key")
+_FIELDS = (*_TOKENS, "expires_at", "expires_in", "agent_key_expires_at", "base_url")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Rotated:
-    """The provider gave a new token."""
+    """The provider gave a new token. Raises `InvalidInput` only for an access token that is none.
+
+    Every other field that cannot be kept is None here, or left out: the new token is in nobody else's hand.
+    """
 
     access_token: str
     refresh_token: str | None = None  # None: the one that was sent goes on
@@ -39,45 +53,48 @@ class Rotated:
     agent_key: str | None = None  # None: the one before goes on
     agent_key_expires_at: float | None = None
     base_url: str | None = None  # None: the one before goes on
-    extra: Mapping[str, Any] = field(default_factory=dict)  # what else it said that is not secret
-    others: Mapping[str, Any] = field(default_factory=dict)  # what else it said that is
+    extra: Mapping[str, Any] = field(default_factory=dict)  # what else it said
+    others: Mapping[str, Any] = field(default_factory=dict)  # what else it said that is secret
+    # it gave a next refresh token that cannot be kept: the one that was sent is over, and there is none
+    ended_refresh: bool = False
 
     def __post_init__(self) -> None:
-        self.secrets()
-        extra_text(self.extra)
-        if self.base_url is not None:
-            text("base_url", self.base_url, most=2_048, of=" of Rotated")
+        if not is_token(self.access_token):
+            raise InvalidInput(
+                f"access_token of Rotated is a text of 1 to {MOST_SECRET:,} characters without NUL.",
+                argument="access_token",
+            )
+        kept: dict[str, Any] = {
+            "expires_at": moment(self.expires_at), "agent_key_expires_at": moment(self.agent_key_expires_at),
+            "base_url": self.base_url if is_address(self.base_url) else None, "extra": keepable(self.extra),
+            "others": within(keepable(self.others).items(), MOST_OTHERS_BYTES),
+        }
+        for name in ("refresh_token", "agent_key"):
+            kept[name] = getattr(self, name) if is_token(getattr(self, name)) else None
+        if self.refresh_token not in (None, "") and kept["refresh_token"] is None:
+            kept["ended_refresh"] = True
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, answer: Mapping[str, Any] | None, *, now: float) -> Rotated | None:
         """The answer of a token endpoint, or the row that a plugin gives back; None when it has no access token.
 
-        Names of fields go to their columns, what sounds like a secret stays with the secrets, and the rest are extras;
+        Names of fields go to their columns, and the rest are extras, of which the store keeps what is no secret;
         `expires_in` counts from `now` (epoch seconds UTC), and an `expires_at` in milliseconds is taken for that.
         """
-        if not isinstance(answer, Mapping) or not answer.get("access_token"):
+        if not isinstance(answer, Mapping) or not is_token(answer.get("access_token")):
             return None
         known = {name: answer[name] for name in _FIELDS if answer.get(name) is not None}
         lasts = known.pop("expires_in", None)
-        for name in ("expires_at", "agent_key_expires_at"):
-            if name in known:
-                known[name] = _moment(name, known[name])
-        if lasts is not None and "expires_at" not in known:
-            known["expires_at"] = now + _number("expires_in", lasts)
-        tokens = {name: known.get(name) for name in ("access_token", "refresh_token", "agent_key")}
-        rest = {str(name): value for name, value in answer.items() if name not in _FIELDS}
-        if lasts is not None:
+        left, until = seconds(lasts), moment(known.get("expires_at"))
+        if until is None and left is not None:
+            until = moment(now + left)
+        known["expires_at"] = until
+        rest = {name: value for name, value in answer.items() if name not in _FIELDS}
+        if left is not None:
             rest["expires_in"] = lasts
-        extra, others = split(rest, Secrets(**tokens))  # type: ignore[arg-type]
-        return cls(extra=extra, others=others, **known)
-
-    def secrets(self) -> Secrets:
-        """What of it goes into the secret file. Raises `InvalidInput`."""
-        return Secrets(
-            access_token=self.access_token, refresh_token=self.refresh_token, agent_key=self.agent_key,
-            others=self.others, expires_at=self.expires_at, agent_key_expires_at=self.agent_key_expires_at,
-            extra=self.extra,
-        )
+        return cls(extra=rest, **known)
 
     def __repr__(self) -> str:
         return f"<Rotated until {self.expires_at}>"
@@ -97,7 +114,11 @@ class Postponed:
 
     reason: str
     code: str | None = None  # an HTTP status or the provider's code
-    reset_at: float | None = None  # when the provider lets it be tried again, epoch seconds UTC; None: after the rest
+    # when the provider lets it be tried again, epoch seconds UTC; None, also for what is no time: after the rest
+    reset_at: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reset_at", moment(self.reset_at))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,27 +135,21 @@ Exchange = Callable[["Grant"], Verdict]
 def verdict_of(status: int, answer: Mapping[str, Any] | None, *, now: float) -> Verdict:
     """The verdict that a token endpoint's HTTP answer is, by its status and its `error` code, never by its words.
 
-    2xx with a token is `Rotated`, without one `Unsure`. An error whose code says that the grant is over is `Ended`;
-    every other answer is `Postponed`.
+    Any answer with a token is `Rotated`. An error whose code says that the grant is over is `Ended`. 4xx but 408, and
+    503 with a code of the endpoint's own, are `Postponed`: they say that the token was not taken. Everything else (5xx,
+    408, a redirect, success without a token) is `Unsure`: a proxy that gave up does not know what its server did.
     """
-    if 200 <= status < 300:
-        return Rotated.of(answer, now=now) or Unsure(reason=f"HTTP {status} without a token")
+    new = Rotated.of(answer, now=now)
+    if new is not None:
+        return new
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if isinstance(error, Mapping):
         error = error.get("code") or error.get("type")
     code = error if isinstance(error, str) else None
-    if code in GRANT_IS_OVER and status < 500:
+    number = seconds(status) or 0
+    reason = f"HTTP {status}" + (f" {code}" if code else "")
+    if code in GRANT_IS_OVER and 200 <= number < 500:
         return Ended(reason=f"HTTP {status}", code=code)
-    return Postponed(reason=f"HTTP {status}" + (f" {code}" if code else ""), code=str(status))
-
-
-def _moment(name: str, value: Any) -> float | None:
-    number = _number(name, value)
-    return checked_moment(name, number / 1000 if number > _MILLISECONDS else number)
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} of a token endpoint's answer is a number of seconds.", argument=name) from None
+    if (400 <= number < 500 and number != _TIMED_OUT) or (number == _UNAVAILABLE and code is not None):
+        return Postponed(reason=reason, code=str(status))
+    return Unsure(reason=f"{reason} without a token" if 200 <= number < 300 else reason)

@@ -9,6 +9,7 @@ and would outlive what it was made from.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from hermes_state.work.guarded import Guarded
 from hermes_state.work.models import registrations, rows
 from hermes_state.work.models.layers import DEFAULT_MODEL, Facts, Layer, checked, resolve
 from hermes_state.work.models.registrations import Registration, Source, effective
-from hermes_state.work.models.windows import RULES, ContextWindow, Distrust, choose
+from hermes_state.work.models.windows import RULES, ContextWindow, Distrust, believed, choose
 
 if TYPE_CHECKING:
     from hermes_state.compaction.windows import Probe
@@ -96,7 +97,8 @@ class Models(Guarded):
     ) -> ContextWindow:
         """The window of a model at an endpoint; `tokens` is None when nobody knows it.
 
-        What was measured or learned at another endpoint never answers. `tokenizer` names the counter whose learned
+        What was measured or learned at another endpoint never answers. A name is looked up exactly, then without upper
+        and lower case. `tokenizer` names the counter whose learned
         factor makes `countable`. Raises `InvalidInput` for an endpoint that is none.
         """
         from hermes_state.compaction.tokens.factors import factor_of
@@ -105,10 +107,13 @@ class Models(Guarded):
         _named(provider=provider, model=model)
         key = endpoint_key(endpoint)
         with self._core.reader() as reader:
+            said = rows.said_of(reader, provider, model)
+            layers, passed = believed(said, provider=provider, model=model, rules=rules)
+            name = rows.measured_as(reader, model, key)
             return choose(
-                resolve(rows.said_of(reader, provider, model)), known(reader, model, key), provider=provider,
-                model=model, endpoint=key, now=self._core.clock.now(),
-                factor=factor_of(reader, model, key, tokenizer).factor, rules=rules,
+                resolve(layers), known(reader, name, key), provider=provider, model=model, endpoint=key,
+                now=self._core.clock.now(), factor=factor_of(reader, name, key, tokenizer).factor, rules=rules,
+                passed_over=passed,
             )
 
     def resolve_window(
@@ -118,12 +123,20 @@ class Models(Guarded):
         """As `window`; where nothing measured counts, or it is distrusted, the server is asked first, once.
 
         `probe(model, endpoint)` asks it and keeps what it says: `Windows(store.core).probe` of
-        `hermes_state.compaction.windows`. What it raises is raised here. The user's override needs no asking.
+        `hermes_state.compaction.windows`. What it raises is raised here. The user's override needs no asking. Raises
+        `InvalidInput` for an asynchronous one.
         """
         found = self.window(provider, model, endpoint, tokenizer=tokenizer, rules=rules)
         if found.source in ("override", "served", "learned") or not found.endpoint:
             return found
-        probe(model, endpoint)
+        said: object = probe(model, endpoint)
+        if inspect.isawaitable(said):
+            if inspect.iscoroutine(said):
+                said.close()
+            raise InvalidInput(
+                "The probe of a window is a plain function, not an asynchronous one.",
+                hint="Give one that waits for the answer itself.", argument="probe",
+            )
         return self.window(provider, model, endpoint, tokenizer=tokenizer, rules=rules)
 
     # --- registrations -----------------------------------------------------------------------------------------

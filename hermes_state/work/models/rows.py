@@ -50,6 +50,21 @@ def said_of(reader: Reader, provider: str, model: str) -> dict[Layer, dict[str, 
     return layers
 
 
+def measured_as(reader: Reader, model: str, endpoint: str) -> str:
+    """The name under which windows of a model are known at an endpoint: as it is given, or else spelled otherwise.
+
+    Of several spellings the first in the order of letters.
+    """
+    if reader.row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'model_windows'") is None:
+        return model
+    names = [name for (name,) in reader.rows(
+        "SELECT DISTINCT model FROM model_windows WHERE endpoint IN (?, '') ORDER BY model", (endpoint,)
+    )]
+    if model in names:
+        return model
+    return next((name for name in names if key_of(name) == key_of(model)), model)
+
+
 def put(tx: Transaction, layer: Layer, provider: str, model: str, facts: str, *, source: str, at: float) -> None:
     """Write what a layer says of a model, over what it said before."""
     tx.execute(

@@ -18,7 +18,7 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from hermes_state.work.models.layers import Facts, Layer
@@ -31,6 +31,8 @@ Source = Literal[
 ]
 # Where a server itself says what it has loaded, or alone knows, an older answer is not believed: seconds.
 FRESH_SECONDS = 300.0
+# So far ahead may the time of a measurement be: clocks are set back by that much every day.
+_CLOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +44,19 @@ class Distrust:
     model: re.Pattern[str] | None = None  # of models whose name has this in it
     from_tokens: int | None = None  # at least so many
     to_tokens: int | None = None  # at most so many
-    older_than_seconds: float | None = None  # seen longer ago than this
+    older_than_seconds: float | None = None  # seen longer ago than this, or at a time that has not come
 
-    def meets(self, *, provider: str, model: str, tokens: int, age_seconds: float) -> bool:
-        """Whether the rule is about this number."""
+    def meets(self, *, provider: str, model: str, tokens: int, age_seconds: float | None) -> bool:
+        """Whether the rule is about this number; `age_seconds` is None for one that nobody measured."""
         return (
             (self.provider is None or provider.casefold() in self.provider)
             and (self.model is None or self.model.search(model) is not None)
             and (self.from_tokens is None or tokens >= self.from_tokens)
             and (self.to_tokens is None or tokens <= self.to_tokens)
-            and (self.older_than_seconds is None or age_seconds > self.older_than_seconds)
+            and (
+                self.older_than_seconds is None
+                or (age_seconds is not None and not -_CLOCK_SECONDS <= age_seconds <= self.older_than_seconds)
+            )
         )
 
 
@@ -103,12 +108,34 @@ class ContextWindow:
     countable: int | None = None
 
 
+def believed(
+    layers: Mapping[Layer, Mapping[str, Any]], *, provider: str, model: str, rules: Sequence[Distrust] = RULES
+) -> tuple[dict[Layer, dict[str, Any]], tuple[Passed, ...]]:
+    """What the layers say without the windows that a rule distrusts, which are given beside it. Pure.
+
+    The user's override is believed, and so is the default, which is of no model.
+    """
+    kept = {layer: dict(said) for layer, said in layers.items()}
+    passed: list[Passed] = []
+    for layer in (Layer.PLUGIN, Layer.CATALOG):
+        tokens = kept.get(layer, {}).get("context_window")
+        if not isinstance(tokens, int):
+            continue
+        for rule in rules:
+            if rule.meets(provider=provider, model=model, tokens=tokens, age_seconds=None):
+                passed.append(Passed(tokens=tokens, source=_LAYERS[layer], why=rule.why))
+                del kept[layer]["context_window"]
+                break
+    return kept, tuple(passed)
+
+
 def choose(
     facts: Facts, measured: Sequence[Window], *, provider: str, model: str, endpoint: str, now: float,
-    factor: float = 1.0, rules: Sequence[Distrust] = RULES,
+    factor: float = 1.0, rules: Sequence[Distrust] = RULES, passed_over: Sequence[Passed] = (),
 ) -> ContextWindow:
     """The window that counts. Pure. `measured`: as `compaction.windows.known` gives it, best first.
 
+    `facts`, `passed_over`: what is `believed` of the layers, resolved, and what is not.
     `factor`: real tokens for one counted, as compaction has learned it for this endpoint.
     """
     passed: list[Passed] = []
@@ -139,7 +166,7 @@ def choose(
         less[0] if less and tokens is not None and chosen not in ("served", "learned") and less[0] < tokens else None
     )
     return ContextWindow(
-        tokens=tokens, source=chosen, endpoint=endpoint, observed_at=observed_at, passed=tuple(passed),
+        tokens=tokens, source=chosen, endpoint=endpoint, observed_at=observed_at, passed=(*passed, *passed_over),
         contradicted_by=contradicted, countable=None if tokens is None else int(tokens / factor),
     )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 DELEGATIONS = "async_delegations"
 _TABLE = "background_work"
 _NAMESPACE = "agent:"
+_TEXTS = ("delegation_id", "origin_session", "origin_session_id", "origin_ui_session_id", "parent_session_id")
 TERMINAL, API_SERVER = "cli", "api_server"
 
 
@@ -35,9 +36,16 @@ def delegations(home: Home, rows: Sequence[Mapping[str, Cell]]) -> Iterator[Read
     for cells in rows:
         plain = {name: str(cell) if isinstance(cell, BadText) else cell for name, cell in cells.items()}
         try:
+            _check_texts(plain)
             yield _ready(home, old_delegation(plain), plain)
         except InvalidInput as error:
             yield error
+
+
+def _check_texts(plain: Mapping[str, Cell]) -> None:
+    for name in _TEXTS:
+        if not isinstance(plain.get(name), str | None):
+            raise InvalidInput(f"Its {name} is {plain[name]!r:.80}, which is no text.")
 
 
 def _ready(home: Home, old: OldDelegation, plain: Mapping[str, Cell]) -> Ready:

@@ -76,7 +76,7 @@ def obligations(home: Home, rows: Sequence[Mapping[str, Cell]]) -> Iterator[Read
     """Rows of the ledger, the oldest first, as they are to be sent."""
     for cells in rows:
         try:
-            yield _ready(home, _read(cells), str(cells["obligation_id"]))
+            yield _ready(home, _read(cells), str(cells.get("obligation_id")))
         except InvalidInput as error:
             yield error
 

@@ -21,9 +21,11 @@ CREATE TABLE background_work (
     boot_id TEXT, time_namespace TEXT,
     renewals INTEGER NOT NULL DEFAULT 0 CHECK (renewals >= 0),
     expires_boottime REAL,
+    taken_over_at REAL,                   -- since when another than who began it watches; NULL: nobody else does
     registered_at REAL NOT NULL, started_at REAL,
     state_at REAL NOT NULL,               -- since when the state is what it is
     ended_at REAL,
+    ended_boottime REAL,                  -- the same on the clock of boot_id, which nobody sets; NULL: not known
     exit_code INTEGER,                    -- NULL: it has none, or nobody knows it
     reason TEXT CHECK (reason IN ('exited', 'killed', 'lost', 'failed_start', 'already_exited')),
     ended_by TEXT,                        -- who or what ended it, for people

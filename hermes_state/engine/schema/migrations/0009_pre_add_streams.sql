@@ -7,7 +7,7 @@ CREATE TABLE reply_seals (
     transport TEXT NOT NULL CHECK (transport <> ''),      -- as in the outbox
     target TEXT NOT NULL,
     state TEXT NOT NULL DEFAULT 'streaming' CHECK (state IN (
-        'streaming', 'sealing', 'sealed', 'reconciling', 'abandoned'
+        'streaming', 'sealing', 'sealed', 'reconciling', 'given_up', 'abandoned'
     )),
     streamed INTEGER NOT NULL CHECK (streamed IN (0, 1)),  -- it was begun before its final: something may be shown
     message_id TEXT CHECK (message_id <> ''),             -- the platform's; NULL: none that can be edited
@@ -29,6 +29,14 @@ WHEN new.turn_id IS NOT old.turn_id OR new.home IS NOT old.home OR new.finals < 
     OR (old.sealed_at IS NOT NULL
         AND (new.sealed_at IS NOT old.sealed_at OR new.sealed_digest IS NOT old.sealed_digest))
 BEGIN SELECT RAISE(ABORT, 'a reply is sealed once'); END;
+-- Whoever ends what the final that counts owes, a person too: without its acceptance nothing is owed any more.
+CREATE TRIGGER reply_seals_are_given_up AFTER UPDATE OF settled_at ON outbox
+WHEN new.kind = 'final' AND old.settled_at IS NULL AND new.settled_at IS NOT NULL AND new.state <> 'accepted'
+BEGIN
+    UPDATE reply_seals SET state = 'given_up', changed_at = new.settled_at
+    WHERE turn_id = new.payload ->> '$.turn_id' AND finals = new.payload ->> '$.final'
+        AND state IN ('sealing', 'reconciling');
+END;
 
 -- What came for a chat while a turn ran, and what cron said there: taken in order, at the beginning of a turn.
 CREATE TABLE lane_items (

@@ -15,6 +15,7 @@ CREATE TABLE credentials (
     error_code TEXT, error_reason TEXT, error_message TEXT,
     reset_at REAL,                                        -- exhausted: when it may be used again
     expires_at REAL, agent_key_expires_at REAL,           -- NULL: nobody said
+    rotate_after REAL,                                    -- not renewed before while it works; NULL: when due
     refreshed_at REAL,                                    -- of the newest rotation; NULL: none yet
     request_count INTEGER NOT NULL DEFAULT 0 CHECK (request_count >= 0),
     used_order INTEGER NOT NULL DEFAULT 0 CHECK (used_order >= 0),  -- of the newest use, among all of the provider

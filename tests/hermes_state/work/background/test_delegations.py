@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hermes_state.clock import FakeClock
 from hermes_state.errors import IdempotencyConflict, InvalidInput, StatementFailed
 from hermes_state.errors.work import BackgroundWorkFull
-from hermes_state.outbox import Failed
+from hermes_state.outbox import Failed, State
 from hermes_state.routing import Home
 from hermes_state.store import Store
 from hermes_state.work import delegations
@@ -132,15 +133,39 @@ def test_the_same_dispatch_is_found_and_another_one_refused(store: Store, dispat
         dispatch("d", task={"goal": "something else"})
 
 
-def test_a_result_that_is_too_large_is_refused_by_its_size(
-    store: Store, home: Home, dispatch: Callable[..., Delegation]
-) -> None:
+def test_a_task_that_is_too_large_is_refused_by_its_size(dispatch: Callable[..., Delegation]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        store.work.delegations.completed(dispatch("d"), home, "x" * 1_048_576)
+        dispatch("d", task="x" * 1_048_576)
     assert f"{caught.value} {caught.value.hint}" == (
-        "The result of a delegation has 1,048,578 bytes; 1,048,576 is the most. Keep the whole text in the session of"
+        "The task of a delegation has 1,048,578 bytes; 1,048,576 is the most. Keep the whole text in the session of"
         " the sub-agent, and name that here."
     )
-    with pytest.raises(InvalidInput):
-        store.work.delegations.completed(dispatch("d"), home, float("nan"))
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("result", "begins", "size"),
+    [
+        ("x" * 1_100_000, "xxx", 1_100_002), (["\1" * 300_000], '["\\u0001', 1_800_004),
+        ("\1" * 1_000_000, "\1\1", 6_000_002), (float("nan"), "nan", 5), ({1: object}, "{1: <class 'object'>}", 23),
+        (nested(150), "[[[[", 304), (nested(100_000), "(a result of type list that cannot be shown)", 46),
+    ],
+)
+def test_no_result_leaves_its_delegation_running(
+    store: Store, home: Home, dispatch: Callable[..., Delegation], result: Any, begins: str, size: int
+) -> None:
+    done = store.work.delegations.completed(dispatch("d"), home, result)
+    assert (done.state, done.result[: len(begins)], done.result_chars) == (DelegationState.COMPLETED, begins, size)
+    assert store.outbox.get("delegation/d").state is State.PENDING
+
+
+def test_what_no_file_can_hold_comes_back_as_it_was(
+    store: Store, home: Home, dispatch: Callable[..., Delegation]
+) -> None:
     assert store.work.delegations.completed(dispatch("d"), home, "a\udcff\0").result == "a\udcff\0"

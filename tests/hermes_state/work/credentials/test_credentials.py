@@ -270,8 +270,8 @@ def test_dead_manual_rows_go_after_a_day_and_others_stay(
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
-    ("access_token", "", "access_token of a credential is a text of 1 to 65,536 characters without NUL."),
-    ("refresh_token", "a\0b", "refresh_token of a credential is a text of 1 to 65,536 characters without NUL."),
+    ("access_token", "", "access_token of a credential is a text of 1 to 262,144 characters without NUL."),
+    ("refresh_token", "a\0b", "refresh_token of a credential is a text of 1 to 262,144 characters without NUL."),
     ("expires_at", float("nan"), "expires_at is a time in epoch seconds UTC or None, not nan."),
     ("others", {"x": object()}, "others of a credential is JSON."),
 ])

@@ -55,11 +55,11 @@ def dies_at(login: Login, place: str) -> None:
         load = staticmethod(login.file.load)
         store = staticmethod(keep)
 
-    from hermes_state.work.credentials import rotation
+    from hermes_state.work.credentials import sending
 
     with pytest.MonkeyPatch.context() as patch:
         if place != "before the marker":
-            patch.setattr(rotation.Asking, "_settle", lambda *given: (_ for _ in ()).throw(Died))
+            patch.setattr(sending.Sending, "_settle", lambda *given: (_ for _ in ()).throw(Died))
         patch.setattr("hermes_state.leases.lease.Lease.release", lambda self: False)
         with pytest.raises(Died):
             login.token(group, exchange=exchange, secrets=Dying())
@@ -274,15 +274,16 @@ def test_an_answer_that_nobody_can_read_after_sending_is_a_grant_that_may_be_los
 
 @pytest.mark.parametrize("verdict", [Unsure(reason="timed out"), None, OSError("reset by peer")])
 def test_the_same_before_sending_is_tried_again(login: Login, verdict: Verdict | Exception) -> None:
-    login.begin()
+    login.begin(expires_in=10.0)
 
     def exchange(grant: Grant) -> Verdict:
         if isinstance(verdict, Exception):
             raise verdict
         return verdict
 
-    with pytest.raises(RotationFailed):
+    with pytest.raises(RotationFailed) as failed:
         login.token(exchange=exchange)
+    assert failed.value.retry_at == login.store.core.clock.now() + 30.0
     row = login.group.get("nous", "main")
     assert (str(row.status), str(row.rotation)) == ("exhausted", "whole")
 

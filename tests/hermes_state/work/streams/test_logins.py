@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,7 +132,7 @@ def test_a_superseded_attempt_that_the_server_granted_is_completed(store: Store,
     with pytest.raises(LoginRefused) as caught:
         group.begin(ANN, home)
     assert str(caught.value) == (
-        f"No login is begun in {store.path}: an attempt was granted and is not completed yet."
+        f"No login is begun in {store.path}: attempt {first.attempt_id!r} was granted and is not completed yet."
     )
     group.finish(first.attempt_id, home, persist=persist, guest=GUEST)
     assert notices(store) == [("7", "failed"), ("7", "completed")]
@@ -191,13 +192,70 @@ def test_the_next_boot_completes_what_was_transferred(
     with another_process(monkeypatch, store) as presence:
         attempt = group.begin(ANN, home)
         group.transferred(attempt.attempt_id, home)
-        assert group.recover(home, never_asked) == []  # its process lives
+    assert group.recover(home, never_asked) == []  # its process lives
     presence.end()
     (found,) = group.recover(home, never_asked)
     assert found.attempt_id == attempt.attempt_id
     group.finish(found.attempt_id, home, persist=persist, guest=GUEST)
     assert group.recover(home, never_asked) == []
     assert notices(store) == [("7", "completed")]
+
+
+def test_what_could_not_be_persisted_is_given_to_finish_again_by_the_same_process(store: Store, home: Home) -> None:
+    group, kept = store.work.logins, []
+    attempt = group.begin(ANN, home)
+    group.transferred(attempt.attempt_id, home)
+
+    def full(_attempt: Attempt) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        group.finish(attempt.attempt_id, home, persist=full, guest=GUEST)
+    with pytest.raises(LoginRefused) as caught:
+        group.begin(BOB, home)
+    assert caught.value.hint == "Complete it with finish(); store.work.logins.recover() gives it again, at any time."
+    (found,) = group.recover(home, never_asked)
+    group.finish(found.attempt_id, home, persist=lambda one: kept.append(one.attempt_id), guest=GUEST)
+    assert kept == [attempt.attempt_id]
+    assert group.begin(BOB, home).state is LoginState.STARTED
+
+
+def test_what_would_have_to_be_awaited_persists_evicts_and_grants_nothing(
+    store: Store, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = store.work.logins
+
+    async def coroutine(*_given: object) -> bool:
+        raise AssertionError
+
+    class Called:
+        async def __call__(self, *_given: object) -> bool:
+            raise AssertionError
+
+    with another_process(monkeypatch, store) as presence:
+        asked = group.begin(ANN, home)
+    presence.end()
+    for ask in (coroutine, Called(), functools.partial(coroutine), lambda one: coroutine(one), lambda _one: "yes"):
+        with pytest.raises(InvalidInput):
+            group.recover(home, ask)  # type: ignore[arg-type]
+    assert group.get(asked.attempt_id).state is LoginState.STARTED
+    attempt = group.begin(ANN, home)
+    group.transferred(attempt.attempt_id, home)
+    for wrong in (coroutine, Called(), lambda one: coroutine(one)):
+        with pytest.raises(InvalidInput):
+            group.finish(attempt.attempt_id, home, persist=wrong, guest=GUEST)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput) as caught:
+        group.finish(attempt.attempt_id, home, persist=persist, guest=GUEST, evict=coroutine)  # type: ignore[arg-type]
+    assert str(caught.value) == "evict is a plain function, not a coroutine function."
+    assert group.get(attempt.attempt_id).state is LoginState.TRANSFERRED
+    agent = CachedAgent(session_key="chat", provider=GUEST.provider, model=GUEST.model)
+    done = group.finish(
+        attempt.attempt_id, home, persist=persist, guest=GUEST, cached=[agent], evict=lambda key: coroutine(key)  # type: ignore[arg-type,return-value]
+    )
+    assert done.swept.evicted == ()
+    assert str(done.swept.not_evicted["chat"]) == (
+        "evict gave something to be awaited (coroutine), and nothing of it was run."
+    )
 
 
 def never_asked(attempt: Attempt) -> bool:

@@ -18,7 +18,7 @@ S, E = ReplyState, ReplyEvent
 
 
 def test_every_pair_of_a_reply_that_can_come_about_has_its_outcome() -> None:
-    finals = {S.SEALING, S.SEALED, S.RECONCILING}
+    finals = {S.SEALING, S.SEALED, S.RECONCILING, S.GIVEN_UP}
     wanted = {(S.STREAMING, E.FINAL), (S.ABANDONED, E.FINAL)}
     wanted |= set(itertools.product(S, [E.ABANDON]))
     wanted |= set(itertools.product(finals, set(E) - {E.FINAL, E.ABANDON}))
@@ -26,14 +26,14 @@ def test_every_pair_of_a_reply_that_can_come_about_has_its_outcome() -> None:
 
 
 def test_a_reply_that_is_sealed_stays_sealed_and_one_that_was_abandoned_is_over() -> None:
-    finals = {S.SEALING, S.SEALED, S.RECONCILING}
+    finals = {S.SEALING, S.SEALED, S.RECONCILING, S.GIVEN_UP}
     for (state, event), outcome in TABLE.items():
         if state in finals:
             assert outcome in finals or outcome is Refusal.ENDED, (state, event)
         if state is S.ABANDONED:
             assert outcome in (S.ABANDONED, Refusal.ENDED)
     assert {pair for pair, outcome in TABLE.items() if outcome is S.SEALING and pair[0] is not S.SEALING} == {
-        (S.STREAMING, E.FINAL)
+        (S.STREAMING, E.FINAL), (S.GIVEN_UP, E.SAME_FINAL), (S.GIVEN_UP, E.OTHER_FINAL)
     }
 
 
@@ -47,7 +47,7 @@ def test_a_final_is_a_message_of_its_own_a_seal_or_an_edit() -> None:
     assert set(FINAL_DOOR) == {None, *ReplyState}
     assert {state: door(state, interim=False) for state in FINAL_DOOR} == {
         None: Door.PASS, S.STREAMING: Door.SEAL, S.SEALING: Door.RECONCILE_BY_EDIT, S.SEALED: Door.RECONCILE_BY_EDIT,
-        S.RECONCILING: Door.RECONCILE_BY_EDIT, S.ABANDONED: Door.PASS,
+        S.RECONCILING: Door.RECONCILE_BY_EDIT, S.GIVEN_UP: Door.SEAL, S.ABANDONED: Door.PASS,
     }
 
 

@@ -18,6 +18,7 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
+import operator
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hermes_state.turns.records import Turn as ThreadTurn
 
 THREADS = 5  # one for the writer and one for each pooled reader
+MOST_WAITING = 64  # calls that wait for something outside of the store at one time; more wait their turn
 Result = TypeVar("Result")
 
 
@@ -51,6 +53,8 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hermes-state")
+        # For what waits for servers and callers' code: none is made before it is needed.
+        self._waiting = ThreadPoolExecutor(MOST_WAITING, thread_name_prefix="hermes-state-waiting")
         self.sessions = AsyncGroup(self, "sessions")
         self.messages = AsyncGroup(self, "messages")
         self.usage = AsyncGroup(self, "usage")
@@ -64,6 +68,7 @@ class AsyncStore:
         self.gateway = AsyncGateway(self, "gateway")
         self.outbox = AsyncOutbox(self, "outbox")
         self.routing = AsyncRouting(self, "routing")
+        self.work = AsyncWork(self)
 
     async def search(self, query: str, **options: Any) -> Any:
         """As `Store.search`."""
@@ -92,10 +97,13 @@ class AsyncStore:
         """Close the store without blocking the loop. Waits end, work that has begun is finished."""
         await in_own_thread(self._store.close)
 
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """Run any function of the store in a thread of its pool, e.g. several calls as one."""
+    async def run(self, work: Callable[[], Result], *, waits: bool = False) -> Result:
+        """Run any function of the store in a thread of its pool, e.g. several calls as one.
+
+        `waits`: it waits for what is outside of the store, and may itself use this pool by way of the loop.
+        """
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+            future = asyncio.get_running_loop().run_in_executor(self._waiting if waits else self._threads, work)
         except RuntimeError as error:
             from hermes_state.engine.files import closed_here
 
@@ -109,6 +117,7 @@ class AsyncStore:
     def shut_down(self) -> None:
         """No new work; waits end, and what runs is waited for. Called by `Store.close`."""
         self.changes.stop()
+        self._waiting.shutdown(wait=True)  # first: what it runs may still need the other
         self._threads.shutdown(wait=True)
 
     def wrapped(self, result: Any) -> Any:
@@ -127,10 +136,22 @@ class AsyncGroup:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(getattr(self._aio._store, self._name), name)
+        method = getattr(operator.attrgetter(self._name)(self._aio._store), name)
         if name.startswith("_") or not callable(method):
             raise AttributeError(f"{self._name}.{name} cannot be awaited; read it from the store itself")
         return _awaited(self._aio, method)
+
+
+class AsyncWork:
+    """`work`, each member of which is a group."""
+
+    def __init__(self, aio: AsyncStore) -> None:
+        self._aio = aio
+
+    def __getattr__(self, name: str) -> Any:
+        from hermes_state.work.awaited import member
+
+        return member(self._aio, name)
 
 
 class AsyncChanges(AsyncGroup):

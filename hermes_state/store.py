@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hermes_state.outbox import Outbox
     from hermes_state.routing import ChatTurn, Home, Inbound, KeyRules, Route, Routing, Turn
     from hermes_state.turns.turns import Turns
+    from hermes_state.work import Work
 
 
 def open_store(
@@ -245,6 +246,13 @@ class Store:
         name = self._profile if self._folder is None else addressed_profile(self._folder)
         return Routing(self.core, profile=name)
 
+    @functools.cached_property
+    def work(self) -> Work:
+        """Background work, streams, lanes, logins, credentials, facts about models."""
+        from hermes_state.work import Work
+
+        return Work(self.core)
+
     def turn(
         self, session_id: str, *, term_seconds: float | None = None, wait_seconds: float | None = None,
         keep_seconds: float | None = None, given_up: Callable[[], bool] = bool,
@@ -319,7 +327,7 @@ class Store:
             # Others in the process may go on using the core: a group that somebody kept must not.
             for name in (
                 "sessions", "messages", "search", "usage", "titles", "spool", "changes", "leases", "compaction",
-                "outbox", "turns", "instances", "gateway", "routing",
+                "outbox", "turns", "instances", "gateway", "routing", "work",
             ):
                 if name in self.__dict__:
                     self.__dict__[name]._core = _Closed(self.path)

@@ -136,6 +136,12 @@ VERBS: dict[str, Verb] = {
     "routing import": Verb(
         f"{_COMMANDS}.routing.import_", Access.ONLINE, "Bring in where chats go on, from hermes-agent's session index."
     ),
+    "work list": Verb(
+        f"{_COMMANDS}.work.list", Access.READ, "List what goes on beside conversations and what waits."
+    ),
+    "work show": Verb(
+        f"{_COMMANDS}.work.show", Access.READ, "Show one piece of background work, or what waits in a lane."
+    ),
     "host status": Verb(
         f"{_COMMANDS}.host.status", Access.HOST, "Show who owns the host, which gateways live and what they need."
     ),
@@ -159,6 +165,7 @@ GROUPS: dict[str, str] = {
     "instances": "Register, enroll, revoke and remove gateway instances.",
     "host": "See which gateways of this user run and what a start would do.",
     "routing": "See where chats go on and who answers them.",
+    "work": "See background work, lanes, replies and sign-ins.",
 }
 
 

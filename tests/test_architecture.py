@@ -39,7 +39,7 @@ LEAVES = (
 # Folders that are one concern in two: what a session shows is computed from its messages and its generations together.
 TOGETHER = ({"conversation", "compaction"},)
 # The public face: it puts the folders together, so it may import all of them; nothing of hermes_state imports it.
-FACE = ("store.py", "aio.py", "testing", "coexist.py", "gateway")
+FACE = ("store.py", "aio.py", "testing", "coexist.py", "gateway", "work")
 MODULE_LINES, TEST_LINES = 400, 500
 # Where this checkout and this interpreter happen to be: no file may say it.
 PLACES_OF_ONE_MACHINE = tuple(

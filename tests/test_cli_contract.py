@@ -12,6 +12,7 @@ import click
 import pytest
 
 from hermes_state import open_store
+from hermes_state.work.background import NOBODY
 from maintenance.verbs import VERBS, Access
 from tests.support.children import PROJECT
 
@@ -70,6 +71,8 @@ CALLS: dict[str, str] = {
     "instances gc": "--dry-run",
     "routing list": "",
     "routing import": "--from {index} --dry-run",
+    "work list": "",
+    "work show": "delegation/d",
     "host status": "",
     "host decide": "--explain",
     "host migrate": "--multiplex",
@@ -81,7 +84,7 @@ CALLS: dict[str, str] = {
 # A file of hermes-agent is refused by them: they are run on a native store.
 NATIVE_ONLY = (
     "sessions compact", "sessions view",
-    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing "))),
+    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing ", "work "))),
 )
 # The words of CALLS where there is no store that they could be of.
 UNKNOWN = {"session": "x", "obligation": 1, "instance": "x", "removable": "x", "thread": "x", "index": "x"}
@@ -250,6 +253,7 @@ def others(db: Path) -> dict[str, object]:
         owed = store.outbox.append(
             dedupe_id="a reply", kind="final", transport="telegram", payload={"text": "hi"}, policy="at_least_once"
         ).obligation.id
+        store.work.delegations.dispatch("d", store.routing.home, task={"goal": "look"}, tell=NOBODY)
         minted = store.instances.enroll("gateway", nickname="Gateway", actor="test")
         store.instances.redeem(minted.token, actor="test")
         store.instances.bind("talk", "gateway", "session")

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 NUMBERS = {
-    3, *range(10, 13), *range(14, 47), 49, *range(52, 57), 59, *range(62, 65), *range(66, 140), *range(172, 187),
+    3, *range(10, 13), *range(14, 47), 49, *range(52, 57), 58, 59, *range(62, 65), *range(66, 140), *range(155, 163),
+    *range(172, 187),
     *range(187, 208),
     *range(208, 211), 216, *range(218, 225), *range(227, 234), 237, 238, *range(239, 246), 261,
 }

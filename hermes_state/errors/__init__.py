@@ -32,7 +32,13 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── HomeRemoved       a late write for a home that was removed
     │   ├── RouteStopped      a chat goes on only in a new session
     │   ├── KeyCollision      two chats would have one session key
+    │   ├── BackgroundWorkFull    as many processes or delegations as one home may have
     │   ├── PairingRefused    no pairing code is given out or looked at for now
+    │   ├── CredentialDead, CredentialCooling, CredentialExpired   a credential cannot be used, or not now
+    │   ├── GrantMayBeLost    a token that works once may have been sent: it is not sent again
+    │   ├── SecretFileRefused a secret file that others can read, or none of ours
+    │   ├── NotAnExtension, ReplyEnded   a streamed reply does not go on so, or not any more
+    │   ├── LoginRefused, LoginEnded   no login is begun here and now, or it is past that
     │   ├── PrefixTooLarge    system prompt and tools leave too little of a model's window to compact for
     │   ├── TurnActive, TurnNotActive   the thread has an active turn already, or another one
     │   ├── ThreadStopped     its session is stopped or is being stopped
@@ -40,10 +46,13 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   └── InsufficientSpace the disk has no room for a safe rewrite
     ├── NotFound              no such store, session, or file
     │   ├── InstanceNotFound  no gateway instance of that id
+    │   ├── BackgroundWorkNotFound    no background process or delegation of that key
     │   ├── ThreadNotFound    no gateway serves the thread
     │   ├── RequestNotFound   no open interaction of that id
     │   ├── SessionNotFound   no session of that id
-    │   └── RouteNotFound     no routing entry of that key
+    │   ├── ReplyNotFound, LoginNotFound   no reply of that turn, no login attempt of that id
+    │   ├── RouteNotFound     no routing entry of that key
+    │   └── CredentialNotFound, SecretMissing   no credential of that name, or no secrets of it
     ├── IdempotencyConflict   the key was used before, for something else
     ├── TooOld                the key was made before what is still remembered
     ├── StaleGeneration       a connection of a gateway instance that was replaced
@@ -59,6 +68,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── CompactionInflated    a pass would have made the view no smaller: thrown away
     ├── CompactionLost        a pass is no longer its maker's: stop
     ├── ViewMoved             the session is no longer seen as it was planned on: plan again
+    ├── RotationFailed        no new token of a credential for now
     ├── RouteMoved            a routing entry changed since it was read: read it again
     ├── EndpointUnreachable   a model server does not answer
     ├── LockTimeout           the deadline for a lock passed
@@ -135,6 +145,16 @@ from hermes_state.errors.conversation import (
     TornItem,
     ViewMoved,
 )
+from hermes_state.errors.credentials import (
+    CredentialCooling,
+    CredentialDead,
+    CredentialExpired,
+    CredentialNotFound,
+    GrantMayBeLost,
+    RotationFailed,
+    SecretFileRefused,
+    SecretMissing,
+)
 from hermes_state.errors.host import (
     HostLost,
     HostNotOurs,
@@ -196,6 +216,14 @@ from hermes_state.errors.stores import (
     UnsafeProcess,
     WriteLockLost,
 )
+from hermes_state.errors.streams import (
+    LoginEnded,
+    LoginNotFound,
+    LoginRefused,
+    NotAnExtension,
+    ReplyEnded,
+    ReplyNotFound,
+)
 from hermes_state.errors.turns import (
     QueueUnreadable,
     RequestNotFound,
@@ -206,8 +234,11 @@ from hermes_state.errors.turns import (
     Unsupported,
     UnsupportedMessage,
 )
+from hermes_state.errors.work import BackgroundWorkFull, BackgroundWorkNotFound
 
 __all__ = [
+    "BackgroundWorkFull",
+    "BackgroundWorkNotFound",
     "BackupDamaged",
     "BackupStopped",
     "CannotOpen",
@@ -217,6 +248,10 @@ __all__ = [
     "CompactionRunning",
     "ConnectionLost",
     "Corrupt",
+    "CredentialCooling",
+    "CredentialDead",
+    "CredentialExpired",
+    "CredentialNotFound",
     "CursorVersionRefused",
     "DiskFull",
     "EndpointUnreachable",
@@ -227,6 +262,7 @@ __all__ = [
     "FrameRefused",
     "GatewayRunning",
     "GenerationLost",
+    "GrantMayBeLost",
     "HomeRemoved",
     "HostLost",
     "HostNotOurs",
@@ -248,10 +284,14 @@ __all__ = [
     "LeaseLost",
     "LedgerDamaged",
     "LockTimeout",
+    "LoginEnded",
+    "LoginNotFound",
+    "LoginRefused",
     "MarksDamaged",
     "MigrationFailed",
     "NicknameConflict",
     "NotAStore",
+    "NotAnExtension",
     "NotConnected",
     "NotFound",
     "NotSaved",
@@ -265,9 +305,12 @@ __all__ = [
     "RepairFailed",
     "RepairStopped",
     "ReplicationFailed",
+    "ReplyEnded",
+    "ReplyNotFound",
     "RequestAbandoned",
     "RequestNotFound",
     "RequestTimedOut",
+    "RotationFailed",
     "RouteMoved",
     "RouteNotFound",
     "RouteStopped",
@@ -275,6 +318,8 @@ __all__ = [
     "SchemaTooOld",
     "SearchUnavailable",
     "SecondSQLite",
+    "SecretFileRefused",
+    "SecretMissing",
     "ServerReplaced",
     "SessionDeleted",
     "SessionExists",

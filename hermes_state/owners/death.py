@@ -1,8 +1,9 @@
 """Whether an owner is provably dead. What is not proven dead is alive until its lease runs out.
 
 Invariant: the answer is yes only within one boot of one machine, when the owner's lock file can be locked, or when its
-pid, in the same pid namespace, is gone or belongs to a process with other start ticks. Another boot or namespace, a
-lock file that is missing or cannot be opened, and a process table that hides processes prove nothing.
+pid, in the same pid namespace, is gone, is that of a process that has ended and waits for its parent, or belongs to
+one with other start ticks. Another boot or namespace, a lock file that is missing or cannot be opened, and a process
+table that hides processes prove nothing.
 
 Not for: leases that ran out (see `leases`). Asking the process table alone was rejected: a container has another one.
 """
@@ -10,6 +11,7 @@ Not for: leases that ran out (see `leases`). Asking the process table alone was 
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ from hermes_state.owners.presence import FOLDER, is_here, lock, lock_file
 # day is longer than any lease term; for a file of another boot, whose owner may live on another machine, a month.
 KEEP_SECONDS = 86_400.0
 KEEP_OTHER_BOOTS_SECONDS = 30 * 86_400.0
+# Start ticks that no process has.
+_NEVER = 2**62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,20 @@ def provably_dead(
         return _unproven(f"pid {owner.pid} exists, and its start was noted in another time namespace")
     if owner.start_ticks and ticks != owner.start_ticks:
         return Verdict(dead=True, because=f"pid {owner.pid} belongs to a process that started at another time")
+    if _has_ended(proc_root, owner.pid):
+        return Verdict(dead=True, because=f"pid {owner.pid} has ended, and its parent has not looked yet")
     return _alive(f"pid {owner.pid} runs since the same time")
+
+
+def gone_before(pid: int, clock: Clock) -> OwnerIdentity | None:
+    """What proves for ever that the process which had `pid` here is gone, whoever has it later; None: it is there."""
+    domain, namespace = clock.domain(), pid_namespace(PROC)
+    if not domain.boot_id or not namespace or _exists(pid):
+        return None
+    return OwnerIdentity(
+        host=platform.node() or "unknown", boot_id=domain.boot_id, time_namespace=domain.time_namespace,
+        pid_namespace=namespace, pid=pid, start_ticks=_NEVER, nonce="0" * 32,  # it holds no lock file
+    )
 
 
 def sweep(home: Path | str, *, clock: Clock = SYSTEM, limit: int = 64) -> int:
@@ -101,6 +118,17 @@ def _is_free(path: Path) -> bool | None:
     finally:
         os.close(descriptor)
     return True
+
+
+def _has_ended(proc_root: Path, pid: int) -> bool:
+    """Whether a process that the table shows is only an exit code: no thread of it runs any more."""
+    try:
+        text = (proc_root / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    # Fields 3 and 20. A first thread that ended before the others is a zombie too, in a process that goes on.
+    rest = text[text.rfind(")") + 1 :].split()
+    return len(rest) > 17 and rest[0] in ("Z", "X", "x") and rest[17] in ("0", "1")
 
 
 def _exists(pid: int) -> bool:

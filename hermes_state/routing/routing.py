@@ -21,6 +21,7 @@ from hermes_state.routing.keys import KeyRules, SessionKey, key_of
 from hermes_state.routing.pairing import Pairing
 from hermes_state.routing.records import Route
 from hermes_state.routing.states import Act, State
+from hermes_state.routing.topics import Topics
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -48,6 +49,11 @@ class Routing:
     def pairing(self) -> Pairing:
         """Who may talk to the bots of this home."""
         return Pairing(self._core)
+
+    @property
+    def topics(self) -> Topics:
+        """Direct chats of this home whose topics are conversations of their own."""
+        return Topics(self._core)
 
     # --- reading ---------------------------------------------------------------------------------------------
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 HELP = """Turn a file of hermes-agent into a native store.
 
 Everything is taken over: sessions and messages with their ids, order and lineage, what was rewound or compacted, and
-usage. Routing, delivery, topics and tables that nobody knows are kept cell by cell under foreign_<name>. Every row of
-the result is compared with the original before anything is replaced. Search indexes are built anew when first needed.
+usage. Routing, delivery, topics and tables that nobody knows are kept cell by cell under foreign_<name>. In place,
+chats, topics, deliveries and delegations among them are then converted, so that a gateway goes on with them; with --to
+`hermes sessions optimize` does that. Every row of the result is compared with the original before anything is replaced.
+Search indexes are built anew when first needed.
 
 --back --to FILE is the way back: what is in an adopted store now, what was added since included, as a new file of
 hermes-agent with the schema that it had. The store is only read.

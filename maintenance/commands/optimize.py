@@ -27,7 +27,8 @@ changes; the file keeps its inode.
 
 On a native store it also compresses the messages of sessions that have been idle for 30 days (--compress, --cold-days;
 each is read back and checked before its old body goes), trims the feed of changes and drops tombstones and settled
-obligations past their time; what is owed stays.
+obligations past their time; what is owed stays. Schema steps that the store lacks are applied. What `sessions adopt`
+kept of chats, topics, deliveries and delegations is converted, once, in one transaction; the kept rows stay.
 
 Lock: on files of hermes-agent SQLite's exclusive lock, from after the first checks until the WAL is emptied; the plan
 says for how long. Programs started meanwhile cannot open the store. Refused while other processes hold it, with

@@ -23,6 +23,7 @@ from maintenance.doctor.native_routing import routing_findings
 from maintenance.doctor.native_rows import row_findings
 from maintenance.doctor.native_search import index_findings
 from maintenance.doctor.native_store import store_findings
+from maintenance.doctor.native_working import working_findings
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -92,6 +93,8 @@ def native_findings(
     found += guarded("gateways", path, lambda: list(gateway_findings(store, clock)))
     bar.restart(None, "checking routing")
     found += guarded("routing", path, lambda: list(routing_findings(store, clock, deep=deep)))
+    bar.restart(None, "checking background work")
+    found += guarded("background work", path, lambda: list(working_findings(store, clock)))
     bar.restart(None, "checking the search index")
     found += guarded("the search index", path, lambda: index_findings(path, clock))
     return found

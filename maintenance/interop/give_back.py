@@ -6,6 +6,7 @@ something has already. Not for: what is in the file (`state_db.py`).
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from maintenance.dialects.native.serving import has_instances
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
 from maintenance.interop.adopt import places
+from maintenance.interop.convert.back import owed_in_both
 from maintenance.interop.state_db import Written, write_state_db
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes, plural
@@ -42,6 +44,7 @@ class BackReport:
     written: Written  # its rows
     result_bytes: int  # its size
     owed: int  # obligations that are not settled: they stay in the store, and hermes-agent sends none of them
+    owed_in_both: int  # of them, those that hermes-agent finds in its own tables as well, and sends
     instances: int  # gateway instances that are not removed: they stay in the store, with their threads and turns
     routes: int  # chats whose routing stays in the store: hermes-agent's index says where they go on there
 
@@ -55,6 +58,7 @@ class BackReport:
             "other_rows": self.written.other_rows,
             "result_bytes": self.result_bytes,
             "still_owed": self.owed,
+            "owed_in_both": self.owed_in_both,
             "instances": self.instances,
             "routes": self.routes,
         }
@@ -65,7 +69,7 @@ class BackReport:
         return (
             f"{self.result} is a file of hermes-agent: {rows}, {human_bytes(self.result_bytes)}, compared row by row. "
             f"hermes-agent builds its search indexes when it first opens it."
-            f"{_owed_line(self.owed)}{_instances_line(self.instances)}{_routes_line(self.routes)}"
+            f"{_owed_line(self.owed, self.owed_in_both)}{_instances_line(self.instances)}{_routes_line(self.routes)}"
         )
 
 
@@ -75,14 +79,15 @@ def make_plan(ctx: Context, target: Path) -> Plan:
         if native_identity(store) is None:
             raise foreign_store(ctx.db)
         counts = store.rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)")[0]
-        owed, instances, routes = _still_owed(store), _instances(store), _routes(store)
+        owed, both = _still_owed(store), _owed_in_both(store)
+        instances, routes = _instances(store), _routes(store)
     facts = {
         "path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1], "still_owed": owed,
-        "instances": instances, "routes": routes,
+        "owed_in_both": both, "instances": instances, "routes": routes,
     }
     what = f"{plural(counts[0], 'session')} with {plural(counts[1], 'message')}"
     title = f"Make {target}, a file of hermes-agent, of {ctx.db}, which is only read"
-    said = (_owed_line(owed), _instances_line(instances), _routes_line(routes))
+    said = (_owed_line(owed, both), _instances_line(instances), _routes_line(routes))
     lines = (what, *(line.strip() for line in said if line))
     return Plan(title=title, lines=lines, facts=facts)
 
@@ -94,12 +99,21 @@ def _still_owed(store: Reader) -> int:
     return int(store.rows("SELECT count(*) FROM outbox WHERE settled_at IS NULL")[0][0])
 
 
-def _owed_line(owed: int) -> str:
+def _owed_in_both(store: Reader) -> int:
+    """Of them, those that were converted from tables of hermes-agent and are owed there as well."""
+    row = store.row("SELECT adopted_from FROM store")
+    return owed_in_both(store, None if row is None or row[0] is None else json.loads(row[0]))
+
+
+def _owed_line(owed: int, both: int) -> str:
     if not owed:
         return ""
+    stay = f" {plural(owed, 'obligation')} that nobody has sent stay{'s' if owed == 1 else ''} in the store: "
+    if not both:
+        return f"{stay}send or drop them here, since hermes-agent sends none of them."
     return (
-        f" {plural(owed, 'obligation')} that nobody has sent stay{'s' if owed == 1 else ''} in the store: send or drop "
-        "them here, since hermes-agent sends none of them."
+        f"{stay}hermes-agent finds {both} of them in its own tables and sends {'it' if both == 1 else 'them'}, so drop "
+        f"{'it' if both == 1 else 'those'} here before it starts; the others it never sends."
     )
 
 
@@ -143,7 +157,8 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         # Bodies may be compressed here, and are not there; tool output was measured at a third of its size.
         need = Need(directory=target.resolve().parent, bytes=3 * sizes(store).used_bytes, what="the new file")
         require_room(rooms([need]), what=f"Making {target}")
-        owed, instances, routes = _still_owed(store), _instances(store), _routes(store)
+        owed, both = _still_owed(store), _owed_in_both(store)
+        instances, routes = _instances(store), _routes(store)
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
             drop_sidecars(working)
@@ -152,5 +167,5 @@ def give_back(ctx: Context, target: Path) -> BackReport:
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
     return BackReport(
         path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size, owed=owed,
-        instances=instances, routes=routes,
+        owed_in_both=both, instances=instances, routes=routes,
     )

@@ -11,7 +11,7 @@ Not for: stores that began as native ones; there is no schema to go back to (`to
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -26,6 +26,7 @@ from maintenance.interop.adopt.source import PREFIX, Columns, read_adopted, read
 from maintenance.interop.adopt.usage import USAGE_SQL, usage_cells
 from maintenance.interop.adopt.verify import compare, not_the_same
 from maintenance.interop.compacted import compacted, compacted_sessions, view_cells
+from maintenance.interop.convert.back import settled_since
 from maintenance.interop.foreign_rows import ForeignRows, Live
 from maintenance.interop.typed import Cell
 from maintenance.space.verify import page_problems
@@ -84,7 +85,7 @@ def _rows(reader: Reader, store: ExclusiveStore, document: dict[str, Any], table
     if (columns := tables.get("system_prompts")) is not None:
         other += _insert(store, "system_prompts", columns.names, _prompts(reader, columns, named))
     for name in document["tables"]:
-        other += _insert_kept(reader, store, name)
+        other += _insert_kept(reader, store, name, *settled_since(reader, document, name))
     return Written(sessions=sessions, messages=messages, other_rows=other)
 
 
@@ -200,12 +201,23 @@ def _insert(store: ExclusiveStore, name: str, columns: Sequence[str], rows: Iter
     return count
 
 
-def _insert_kept(reader: Reader, store: ExclusiveStore, name: str) -> int:
+def _insert_kept(
+    reader: Reader, store: ExclusiveStore, name: str, key: str, since: Mapping[Cell, Mapping[str, Cell]]
+) -> int:
     columns = read_columns(store, name).names
     source, target = KeptTable(reader, name, columns), KeptTable(store, name, columns)
     target.copy = name
     count = 0
-    rows = (row for row in source.rows(reader, of_copy=True) if not _is_search_note(name, columns, row[1]))
+    at = columns.index(key) if since else 0
+
+    def by_now(cells: list[Cell]) -> list[Cell]:
+        said = since.get(cells[at])
+        return cells if not said else [said.get(name, cell) for name, cell in zip(columns, cells, strict=True)]
+
+    rows = (
+        (rowid, by_now(cells) if since else cells) for rowid, cells in source.rows(reader, of_copy=True)
+        if not _is_search_note(name, columns, cells)
+    )
     for batch in batches(rows, lambda row: size_of(row[1])):
         with store.transaction() as tx:
             target.insert(tx, batch)

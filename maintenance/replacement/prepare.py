@@ -2,9 +2,10 @@
 
 Invariant: what has to be true of the content once it is in place is true of the copy before: a native store has
 another incarnation, no fence lower than one that was given out, and no message id that was given out already; it owes
-nothing that the old content has sent (`owing`), lets in nobody whom that had put out (`serving`), and routes no chat
-back to where it was before (`routing`). Where the old store cannot be read, its fences are unknown, and every fence
-rises by more than any store ever gave out.
+nothing that the old content has sent (`owing`), lets in nobody whom that had put out (`serving`), routes no chat back to
+where it was before (`routing`), knows which tokens that has sent (`rotating`), and takes or seals nothing twice
+(`working`). Where the old store cannot be read, its fences are unknown, and every fence rises by more than any store ever
+gave out.
 
 Not for: the caller's file, which is only read unless it is a working file of the caller's own. Doing this after the
 replacement was rejected: a kill between the two would leave old ids and fences in force.
@@ -27,12 +28,14 @@ from maintenance.dialects.native import serving as serving_tables
 from maintenance.dialects.native.owed import Carried
 from maintenance.dialects.native.routed import Moved
 from maintenance.dialects.native.serving import SERVER_LEASE, Brought
-from maintenance.replacement import owing, routing, serving
+from maintenance.replacement import owing, rotating, routing, serving, working
 from maintenance.replacement.child import run
 from maintenance.replacement.old import Old
 from maintenance.replacement.owing import FENCE_LEAP, old_owed
+from maintenance.replacement.rotating import old_rotating
 from maintenance.replacement.routing import old_routing
 from maintenance.replacement.serving import old_serving
+from maintenance.replacement.working import old_working
 
 if TYPE_CHECKING:
     from hermes_state.clock import Clock
@@ -51,6 +54,8 @@ class OldFacts:
     owed: Old | None = None  # its obligations; None: those of the new content are the store's own, as they are
     serving: Old | None = None  # its gateway instances and turns; None: as for `owed`
     routing: Old | None = None  # its chats and who is paired; None: as for `owed`
+    rotating: Old | None = None  # its credentials; None: as for `owed`
+    working: Old | None = None  # its replies, lanes, logins and dead targets; None: as for `owed`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +79,26 @@ def old_facts(store: Replacement, *, own_rows: bool = False, hidden: bool = Fals
     owed = None if own_rows else old_owed(store.old, hidden=hidden)
     serves = None if own_rows else old_serving(store.old, hidden=hidden)
     routes = None if own_rows else old_routing(store.old, hidden=hidden)
+    rotates = None if own_rows else old_rotating(store.old, hidden=hidden)
+    works = None if own_rows else old_working(store.old, hidden=hidden)
     try:
         tables = {str(name) for (name,) in store.old("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not {"store", "leases", "messages"} <= tables:
-            return OldFacts(readable=bool(tables), owed=owed, serving=serves, routing=routes)
+            return OldFacts(
+                readable=bool(tables), owed=owed, serving=serves, routing=routes, rotating=rotates, working=works
+            )
         identity = store.old(
             "SELECT store_id, max(message_floor, coalesce((SELECT max(id) FROM messages), 0)) FROM store"
         )
         fences = {str(name): int(fence) for name, fence in store.old("SELECT name, fence FROM leases")}
     except StorageError:
-        return OldFacts(readable=False, owed=owed, serving=serves, routing=routes)
+        return OldFacts(
+            readable=False, owed=owed, serving=serves, routing=routes, rotating=rotates, working=works
+        )
     store_id, highest = identity[0] if identity else (None, 0)
     return OldFacts(
         readable=True, fences=fences, highest_id=int(highest), store_id=store_id, owed=owed, serving=serves,
-        routing=routes,
+        routing=routes, rotating=rotates, working=works,
     )
 
 
@@ -136,6 +147,8 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
         owes = old.owed is not None and owing.make_room(store, old.owed, clock)
         serves = old.serving is not None and serving.make_room(store, old.serving, clock)
         routes = old.routing is not None and routing.make_room(store, old.routing, clock, readable=old.readable)
+        rotates = old.rotating is not None and rotating.make_room(store, old.rotating, clock)
+        works = old.working is not None and working.make_room(store, old.working, clock)
         with store.transaction(durability="power") as tx:
             raise_fences(tx, fences)
             tx.execute(
@@ -150,4 +163,8 @@ def _rename_content(path: Path, old: OldFacts, clock: Clock) -> tuple[str | None
                 gateways = serving.carry_over(tx, old.serving, same_store=same, at=at)
             if routes and old.routing is not None:
                 moved = routing.carry_over(tx, old.routing, same_store=same, readable=old.readable, at=at)
+            if rotates and old.rotating is not None:
+                rotating.carry_over(tx, old.rotating, same_store=same)
+            if works and old.working is not None:
+                working.carry_over(tx, old.working, same_store=same, at=at)
         return incarnation, len(fences), obligations, gateways, moved

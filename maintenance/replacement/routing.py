@@ -20,6 +20,7 @@ from hermes_state.errors import StorageError
 from hermes_state.routing.changing import raise_generations
 from maintenance.dialects.native import owed, routed, serving
 from maintenance.replacement import old as old_content
+from maintenance.replacement import working
 from maintenance.replacement.old import Old, look_at
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def carry_over(
             known = False
     moved.generation = highest if known and same_store else highest + routed.GENERATION_LEAP
     if moved.generation:
+        working.keep_generations(tx, moved.generation)
         raise_generations(tx, moved.generation)
     moved.removed = routed.is_removed(tx)
     return moved

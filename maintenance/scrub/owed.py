@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state import changes
 from maintenance.dialects.native import owed
+from maintenance.scrub import working
 from maintenance.scrub.cells import still_json, unlocked
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def replace_obligations(tx: Transaction, portion: Sequence[dict[str, Any]], at: 
     with unlocked(tx, TABLE):
         for new in portion:
             blank = new["payload"] is None
+            (was,) = tx.rows("SELECT payload FROM outbox WHERE id = ?", (new["id"],))[0]
+            working.follow(tx, was, new["payload"])
             # Of a payload that was blanked nothing is known, and the old check may be of a secret.
             check = secrets.token_hex(32) if blank else owed.check_of(new)
             tx.execute(

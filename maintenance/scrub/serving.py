@@ -31,6 +31,16 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
 }
 # In tables that are searched cell by cell: what is no text of anybody, or says who and which.
 FIXED: Mapping[str, frozenset[str]] = {
+    "account_usage": frozenset({"provider", "account"}),
+    "background_work": frozenset({
+        "key", "sort", "home", "mode", "verbosity", "pid_scope", "identity", "owner", "boot_id", "time_namespace",
+        "reason", "delivery", "described", "result",  # the last two in `working`
+    }),
+    "credentials": frozenset({
+        "provider", "id", "home", "auth_type", "source", "status", "salt", "access_digest", "refresh_digest", "spent",
+        "rotation", "rotation_digest",
+    }),
+    "dead_targets": frozenset({"platform", "transport_profile", "chat_id", "home", "failure"}),
     "enrollment_tokens": frozenset({"token_digest", "instance_id"}),
     "gateway_credentials": frozenset({"credential_digest", "instance_id"}),
     "gateway_digest_key": frozenset({"digest_key"}),
@@ -42,9 +52,17 @@ FIXED: Mapping[str, frozenset[str]] = {
     "interactions": frozenset({
         "instance_id", "boot_id", "request_id", "thread_id", "session_id", "turn_id", "request_type", "decision",
     }),
+    "lane_items": frozenset({"home", "lane", "item_key", "session_id", "content", "details"}),  # see `working`
+    "login_attempts": frozenset({"attempt_id", "home", "platform", "chat_id", "user_id", "owner", "reason"}),
+    "model_facts": frozenset({"provider", "layer", "model_key", "model"}),
+    "provider_registrations": frozenset({"name", "origin"}),
+    "reply_seals": frozenset({
+        "turn_id", "home", "transport", "message_id", "sealed_digest", "final_digest", "shown_digest",
+    }),
     "stops": frozenset({"stop_id", "instance_id", "thread_id", "session_id", "turn_id", "obligation"}),
     "thread_bindings": frozenset({"thread_id", "instance_id", "session_id"}),
     "thread_states": frozenset({"thread_id", "status", "active_turn_id", "boot_id"}),
+    "topic_chats": frozenset({"platform", "chat_id", "home", "user_id"}),
     "turn_items": frozenset({"item_type"}),
     "turns": frozenset({"turn_id", "thread_id", "session_id", "generation"}),
 }

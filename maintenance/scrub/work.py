@@ -18,7 +18,7 @@ from hermes_state.errors import Corrupt, StateError
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.serving import KIND
 from maintenance.dialects.native.shape import native_identity
-from maintenance.scrub import cells, compactions, native, owed, routing, serving
+from maintenance.scrub import cells, compactions, native, owed, routing, serving, working
 from maintenance.space.verify import foreign_key_problems
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ def look(
             found[name] += sum(len(rows) for rows in serving.rows(reader, redactor, name))
         enter(routing.TABLE)
         found[routing.TABLE] += sum(len(rows) for rows in routing.entries(reader, redactor))
+        for name in working.TEXTS:
+            found[name] += sum(len(rows) for rows in working.rows(reader, redactor, name))
     return +found
 
 
@@ -114,6 +116,9 @@ def replace(store: Store, redactor: Redactor, clock: Clock, advance: Advance = l
             advance(len(portion))
     if ours:
         changed += _replace_native(store, redactor, clock, advance)
+        if +changed:
+            with store.transaction(durability="power") as tx:
+                working.forget_unreadable(tx)
     if foreign_key_problems(store) > broken:
         raise Corrupt(
             f"Rows of {store.path} point to rows that have another key now.",
@@ -175,6 +180,11 @@ def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Adv
         changed[routing.TABLE] += _one_by_one(
             store, rows, lambda tx, some: routing.replace_entries(tx, some, clock.now())
         )
+    for name in working.TEXTS:
+        for rows in list(working.rows(store, redactor, name)):
+            changed[name] += _one_by_one(
+                store, rows, lambda tx, some, name=name: working.replace(tx, name, some, clock.now())  # type: ignore[misc]
+            )
     return changed
 
 

@@ -22,6 +22,8 @@ from hermes_state.outbox import upkeep
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.owed import has_outbox
 from maintenance.gate import online, preflight, reading
+from maintenance.interop.convert.convert import convert
+from maintenance.interop.convert.records import Conversion
 from maintenance.output.progress import progress
 from maintenance.output.text import human_bytes, plural
 from maintenance.space import compress as compression
@@ -81,6 +83,8 @@ class NativeReport:
     after: Verdict
     # Schema steps of this release that the store lacked, by name.
     steps: tuple[str, ...]
+    # What adoption kept of hermes-agent's gateway, and what it became.
+    converted: Conversion
     # Bodies.
     compressed: Compressed
     # Feed and tombstones.
@@ -106,7 +110,8 @@ class NativeReport:
         """Whether there was nothing to do."""
         merged = self.search is not None and self.search.changed
         house = self.housekeeping.rows or self.housekeeping.left_behind
-        done = self.steps or self.compressed.rows or merged or house or self.rewritten
+        converted = self.converted.rows and not self.converted.already_done and not self.converted.refused
+        done = self.steps or self.compressed.rows or merged or house or self.rewritten or converted
         return not (done or self.plan.sizes.free_pages)
 
     def document(self) -> dict[str, Any]:
@@ -126,6 +131,7 @@ class NativeReport:
             "unused_share": round(self.slack.share, 4),
             "rewritten": self.rewritten,
             "schema_steps_applied": list(self.steps),
+            "converted": self.converted.document(),
             "checks_before": self.before.document(),
             "checks_after": self.after.document(),
             "seconds": round(self.seconds, 3),
@@ -165,6 +171,7 @@ class NativeReport:
         ]
         if self.steps:
             lines.append(f"Applied {plural(len(self.steps), 'schema step')}: {', '.join(self.steps)}.")
+        lines += self.converted.lines(done=True)
         if dropped:
             last = dropped.pop()
             lines.append(f"Dropped {', '.join(dropped) + ' and ' if dropped else ''}{last}.")
@@ -191,6 +198,7 @@ def optimize_native(
     with online(ctx, VERB) as opened, progress(None, "optimizing") as bar:
         store = opened.store
         steps = migrate(store, phases=("pre", "post"), clock=clock)
+        converted = convert(store, clock)
         compressed = Compressed()
         if plan.cold_before is not None:
             bar.restart(plan.cold_bytes, "compressing")
@@ -215,6 +223,7 @@ def optimize_native(
         before=before,
         after=after,
         steps=tuple(step.name for step in steps),
+        converted=converted,
         compressed=compressed,
         housekeeping=housekeeping,
         search=search,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maintenance.interop.convert.convert import look
+from maintenance.interop.convert.records import Conversion
 from maintenance.output.text import human_bytes, plural
 from maintenance.plan import Plan
 from maintenance.space.compress import Compress, cutoff, how_much
@@ -41,6 +43,7 @@ class NativePlan:
     reclaim: Policy  # whether free pages are returned
     auto_vacuum: int  # value of PRAGMA auto_vacuum
     litestream: Litestream  # signs of a replica
+    conversion: Conversion  # of what adoption kept of hermes-agent's gateway
     offline: bool  # whether a rewrite alone on the store was asked for as well
 
     @property
@@ -67,6 +70,7 @@ class NativePlan:
         ]
         if self.litestream.found:
             lines.append(f"Litestream: {self.litestream.signs()}. Small steps; the replica gets what they change.")
+        lines += self.conversion.lines(done=False)
         if self.compress == "never":
             lines.append("Compress nothing, as asked with --compress never.")
         else:
@@ -96,6 +100,7 @@ class NativePlan:
                 "bytes": self.cold_bytes,
             },
             "reclaim": self.reclaim,
+            "conversion": self.conversion.document(),
             "litestream": self.litestream.document(),
         }
 
@@ -125,6 +130,7 @@ def look_native(
         reclaim=reclaim,
         auto_vacuum=pragma(reader, "auto_vacuum"),
         litestream=litestream(reader, scan),
+        conversion=look(reader),
         offline=offline,
     )
 

@@ -77,7 +77,8 @@ def put(
 ) -> Window:
     """Write what was seen, over what was known of that kind; returns the row. Raises `InvalidInput`.
 
-    `at`: epoch seconds; a little later when the newest row of the pair is from the future.
+    `at`: epoch seconds. Rows of the pair from a time that has not come are taken back to just before it: a clock was
+    ahead, and what is seen now is newer than they are.
     """
     model, key = _model(model), endpoint_key(endpoint)
     if kind not in KINDS:
@@ -85,9 +86,11 @@ def put(
     if not key and kind in ("served", "learned"):
         raise InvalidInput(f"A {kind} window belongs to an endpoint, and none was named.", argument="endpoint")
     valid_window(tokens)
-    row = tx.row("SELECT max(observed_at) FROM model_windows WHERE model = ? AND endpoint = ?", (model, key))
-    newest = row[0] if row is not None else None
-    at = float(at) if newest is None or newest < at else newest + 0.001
+    at = float(at)
+    tx.execute(
+        "UPDATE model_windows SET observed_at = ?3 - 0.001 WHERE model = ?1 AND endpoint = ?2 AND observed_at >= ?3",
+        (model, key, at),
+    )
     text = json.dumps(dict(evidence), ensure_ascii=False, sort_keys=True)
     tx.execute(
         f"INSERT INTO model_windows ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (model, endpoint, kind)"

@@ -835,3 +835,266 @@ CREATE TABLE pairing_failures (
     first_at REAL NOT NULL,
     locked_until REAL
 ) STRICT, WITHOUT ROWID;
+
+-- Background processes and delegations: what was begun beside a conversation, and what became of it.
+CREATE TABLE background_work (
+    no INTEGER PRIMARY KEY,               -- the order in which they were registered
+    -- What it is, and the dedupe id of its one notice: process/ID/EPOCH or delegation/ID.
+    key TEXT NOT NULL UNIQUE CHECK (key <> ''),
+    sort TEXT NOT NULL CHECK (sort IN ('process', 'delegation')),
+    home TEXT NOT NULL CHECK (home <> ''),                -- store_id of the home that it runs for
+    state TEXT NOT NULL,
+    session_id TEXT, session_key TEXT,    -- whose conversation it was begun in, and its routing key; NULL: nobody's
+    generation INTEGER CHECK (generation > 0),            -- of that conversation then; NULL: it had no routing entry
+    described TEXT NOT NULL CHECK (json_valid(described)),  -- JSON: command, folder, patterns; or the task
+    -- How its end is told: a turn is begun, a person reads it, a client shows it, or nobody hears of it.
+    mode TEXT NOT NULL CHECK (mode IN ('turn', 'receipt', 'display', 'nobody')),
+    verbosity TEXT NOT NULL CHECK (verbosity IN ('concise', 'all', 'result', 'error', 'off')),
+    transport TEXT NOT NULL, target TEXT NOT NULL,        -- of the notice, as in the outbox; '': nobody is told
+    pid INTEGER CHECK (pid > 0),
+    pid_scope TEXT CHECK (pid_scope IN ('host', 'sandbox')),
+    identity TEXT CHECK (json_valid(identity)),           -- JSON: which process of which boot the pid is; NULL: unknown
+    -- Who watches over it: a lease of this row, until it has ended.
+    owner TEXT CHECK (json_valid(owner)),
+    boot_id TEXT, time_namespace TEXT,
+    renewals INTEGER NOT NULL DEFAULT 0 CHECK (renewals >= 0),
+    expires_boottime REAL,
+    taken_over_at REAL,                   -- since when another than who began it watches; NULL: nobody else does
+    registered_at REAL NOT NULL, started_at REAL,
+    state_at REAL NOT NULL,               -- since when the state is what it is
+    ended_at REAL,
+    ended_boottime REAL,                  -- the same on the clock of boot_id, which nobody sets; NULL: not known
+    exit_code INTEGER,                    -- NULL: it has none, or nobody knows it
+    reason TEXT CHECK (reason IN ('exited', 'killed', 'lost', 'failed_start', 'already_exited')),
+    ended_by TEXT,                        -- who or what ended it, for people
+    error TEXT,                           -- why a delegation failed, or why it counts as lost
+    -- Matches of its patterns: told at most once in a while, see work/watching.py.
+    watch_last_at REAL, watch_strikes INTEGER NOT NULL DEFAULT 0 CHECK (watch_strikes >= 0),
+    watch_struck INTEGER NOT NULL DEFAULT 0 CHECK (watch_struck IN (0, 1)),  -- a match since the last one was not told
+    watch_told INTEGER NOT NULL DEFAULT 0 CHECK (watch_told >= 0),
+    watch_disabled_at REAL, watch_tripped_at REAL,
+    -- The last word of the outbox about its notice, once that has forgotten it; until then it is there.
+    delivery TEXT, delivery_at REAL,
+    result_chars INTEGER NOT NULL DEFAULT 0 CHECK (result_chars >= 0),  -- before it was cut
+    result TEXT,                          -- the end of the output of a process; JSON of a delegation
+    CHECK (sort = 'process' OR result IS NULL OR json_valid(result)),
+    CHECK (CASE sort
+        WHEN 'process' THEN state IN ('registered', 'running', 'exited', 'lost')
+        ELSE state IN ('running', 'stalling', 'finalizing', 'completed', 'error', 'stalled', 'unknown') END),
+    CHECK ((ended_at IS NULL) = (state IN ('registered', 'running', 'stalling', 'finalizing'))),
+    CHECK ((owner IS NULL) = (ended_at IS NOT NULL)),
+    CHECK ((mode = 'nobody') = (transport = '')),
+    CHECK ((delivery IS NULL) = (delivery_at IS NULL))
+) STRICT;
+CREATE INDEX background_work_ended ON background_work (ended_at);
+-- What has ended stays as it ended, and what it is never changes.
+CREATE TRIGGER background_work_ends_once BEFORE UPDATE ON background_work
+WHEN new.key IS NOT old.key OR new.home IS NOT old.home OR (old.ended_at IS NOT NULL AND (
+    new.state IS NOT old.state OR new.ended_at IS NOT old.ended_at OR new.exit_code IS NOT old.exit_code
+    OR new.reason IS NOT old.reason OR new.result IS NOT old.result OR new.mode IS NOT old.mode))
+BEGIN SELECT RAISE(ABORT, 'background work ends once'); END;
+-- Until it has ended, and until its notice is settled, it is never deleted.
+CREATE TRIGGER background_work_keeps_what_is_owed BEFORE DELETE ON background_work
+WHEN old.ended_at IS NULL
+    OR EXISTS (SELECT 1 FROM outbox WHERE dedupe_id = old.key AND settled_at IS NULL)
+    OR EXISTS (
+        SELECT 1 FROM outbox WHERE dedupe_id > old.key || '#' AND dedupe_id < old.key || '$' AND settled_at IS NULL
+    )
+BEGIN SELECT RAISE(ABORT, 'background work that is not told of is never deleted'); END;
+-- The outbox forgets its rows in time; what became of a notice, also of one that a person owed again, stays here.
+CREATE TRIGGER background_work_keeps_its_delivery AFTER DELETE ON outbox
+WHEN old.kind IN ('completion', 'receipt', 'display')
+BEGIN
+    UPDATE background_work SET delivery = old.state, delivery_at = old.settled_at
+    WHERE key = substr(old.dedupe_id, 1, instr(old.dedupe_id || '#retry-', '#retry-') - 1)
+        AND (delivery IS NULL OR old.state = 'accepted');
+END;
+
+-- Streamed replies, lanes, dead targets and logins.
+
+-- One row a turn's reply: its seal, and what of it the platform has. Its frames are in memory only.
+CREATE TABLE reply_seals (
+    turn_id TEXT PRIMARY KEY CHECK (turn_id <> ''),       -- the caller's
+    home TEXT NOT NULL CHECK (home <> ''),                -- store_id of the home that the turn runs in
+    transport TEXT NOT NULL CHECK (transport <> ''),      -- as in the outbox
+    target TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'streaming' CHECK (state IN (
+        'streaming', 'sealing', 'sealed', 'reconciling', 'given_up', 'abandoned'
+    )),
+    streamed INTEGER NOT NULL CHECK (streamed IN (0, 1)),  -- it was begun before its final: something may be shown
+    message_id TEXT CHECK (message_id <> ''),             -- the platform's; NULL: none that can be edited
+    finals INTEGER NOT NULL DEFAULT 0 CHECK (finals >= 0),  -- declared ones: the first is the seal, the rest correct it
+    -- SHA-256 of the text that was sealed, of the final that counts now, and of what the platform is known to have.
+    sealed_digest BLOB CHECK (length(sealed_digest) = 32),
+    final_digest BLOB CHECK (length(final_digest) = 32),
+    shown_digest BLOB CHECK (length(shown_digest) = 32),
+    opened_at REAL NOT NULL, sealed_at REAL, changed_at REAL NOT NULL,
+    CHECK ((finals = 0) = (state IN ('streaming', 'abandoned'))),
+    CHECK ((finals = 0) = (sealed_digest IS NULL)), CHECK ((finals = 0) = (final_digest IS NULL)),
+    CHECK ((finals = 0) = (sealed_at IS NULL)),
+    CHECK (finals > 0 OR shown_digest IS NULL),
+    CHECK ((state = 'sealed') <= (shown_digest IS final_digest))
+) STRICT, WITHOUT ROWID;
+CREATE INDEX reply_seals_state ON reply_seals (state, changed_at);
+CREATE TRIGGER reply_seals_seal_once BEFORE UPDATE ON reply_seals
+WHEN new.turn_id IS NOT old.turn_id OR new.home IS NOT old.home OR new.finals < old.finals OR old.state = 'abandoned'
+    OR (old.sealed_at IS NOT NULL
+        AND (new.sealed_at IS NOT old.sealed_at OR new.sealed_digest IS NOT old.sealed_digest))
+BEGIN SELECT RAISE(ABORT, 'a reply is sealed once'); END;
+-- Whoever ends what the final that counts owes, a person too: without its acceptance nothing is owed any more.
+CREATE TRIGGER reply_seals_are_given_up AFTER UPDATE OF settled_at ON outbox
+WHEN new.kind = 'final' AND old.settled_at IS NULL AND new.settled_at IS NOT NULL AND new.state <> 'accepted'
+BEGIN
+    UPDATE reply_seals SET state = 'given_up', changed_at = new.settled_at
+    WHERE turn_id = new.payload ->> '$.turn_id' AND finals = new.payload ->> '$.final'
+        AND state IN ('sealing', 'reconciling');
+END;
+
+-- What came for a chat while a turn ran, and what cron said there: taken in order, at the beginning of a turn.
+CREATE TABLE lane_items (
+    no INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in which they came
+    home TEXT NOT NULL CHECK (home <> ''),
+    lane TEXT NOT NULL CHECK (lane <> ''),                -- session key of the chat
+    item_key TEXT NOT NULL CHECK (item_key <> ''),        -- the sender's: a repeat is the same item
+    kind TEXT NOT NULL CHECK (kind IN ('follow_up', 'mirror')),
+    label TEXT CHECK (label <> ''),                       -- what a mirror begins with
+    content TEXT CHECK (json_valid(content)),             -- JSON: a text or a list of parts; NULL once it is taken
+    details TEXT CHECK (json_valid(details)),             -- JSON, the sender's
+    generation INTEGER,                                   -- of the chat when it came; NULL: of any
+    state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'taken', 'dropped')),
+    came_at REAL NOT NULL, settled_at REAL,
+    session_id TEXT, message_id INTEGER,                  -- which message has it
+    reason TEXT,                                          -- why it was dropped
+    UNIQUE (lane, item_key),
+    CHECK ((state = 'waiting') = (settled_at IS NULL)),
+    CHECK ((state = 'taken') = (message_id IS NOT NULL)), CHECK ((state = 'taken') = (session_id IS NOT NULL)),
+    CHECK ((state = 'dropped') = (reason IS NOT NULL)),
+    CHECK ((kind = 'mirror') = (label IS NOT NULL)),
+    CHECK (state <> 'waiting' OR content IS NOT NULL)
+) STRICT;
+CREATE INDEX lane_items_waiting ON lane_items (lane, no) WHERE state = 'waiting';
+CREATE TRIGGER lane_items_end_once BEFORE UPDATE ON lane_items
+WHEN old.settled_at IS NOT NULL AND (new.state IS NOT old.state OR new.settled_at IS NOT old.settled_at
+    OR new.message_id IS NOT old.message_id OR (new.content IS NOT old.content AND new.content IS NOT NULL))
+BEGIN SELECT RAISE(ABORT, 'a settled item of a lane never changes'); END;
+
+-- Chats that a bot cannot reach, until one message arrives.
+CREATE TABLE dead_targets (
+    platform TEXT NOT NULL CHECK (platform <> ''),
+    transport_profile TEXT NOT NULL CHECK (transport_profile <> ''),  -- whose bot cannot
+    chat_id TEXT NOT NULL CHECK (chat_id <> ''),
+    home TEXT NOT NULL CHECK (home <> ''),
+    failure TEXT NOT NULL CHECK (failure IN ('forbidden', 'chat_not_found')),
+    reason TEXT NOT NULL,                 -- in the platform's words
+    failures INTEGER NOT NULL DEFAULT 1 CHECK (failures > 0),
+    since_at REAL NOT NULL, last_at REAL NOT NULL,
+    PRIMARY KEY (platform, transport_profile, chat_id)
+) STRICT, WITHOUT ROWID;
+
+-- Sign-ins that were begun in a chat. No code, link or token is ever here.
+CREATE TABLE login_attempts (
+    attempt_id TEXT PRIMARY KEY CHECK (attempt_id <> ''),
+    home TEXT NOT NULL CHECK (home <> ''),
+    platform TEXT NOT NULL CHECK (platform <> ''), chat_id TEXT NOT NULL CHECK (chat_id <> ''), user_id TEXT NOT NULL,
+    owner TEXT NOT NULL CHECK (json_valid(owner)),        -- JSON, the owner identity of the process that waits for it
+    state TEXT NOT NULL DEFAULT 'started' CHECK (state IN (
+        'started', 'code_shown', 'waiting', 'superseding', 'cancelling', 'transferred',
+        'completed', 'superseded', 'cancelled', 'failed', 'expired'
+    )),
+    quiet INTEGER NOT NULL DEFAULT 0 CHECK (quiet IN (0, 1)),  -- cancelled by a shutdown: nothing is pushed
+    started_at REAL NOT NULL,
+    expires_at REAL,                      -- of its code; NULL: none was shown
+    transferred_at REAL,                  -- since when it cannot be undone
+    ended_at REAL,
+    reason TEXT,                          -- one word, see work/login_states.py
+    kept INTEGER CHECK (kept >= 0),       -- chats whose override could not be cleared
+    CHECK ((ended_at IS NULL) = (state IN (
+        'started', 'code_shown', 'waiting', 'superseding', 'cancelling', 'transferred'
+    ))),
+    CHECK ((state IN ('transferred', 'completed')) = (transferred_at IS NOT NULL)),
+    CHECK ((state = 'failed') = (reason IS NOT NULL)),
+    CHECK ((state = 'completed') = (kept IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX login_attempts_live ON login_attempts (home) WHERE state IN ('started', 'code_shown', 'waiting');
+CREATE TRIGGER login_attempts_end_once BEFORE UPDATE ON login_attempts
+WHEN old.ended_at IS NOT NULL OR (old.state = 'transferred' AND new.state NOT IN ('transferred', 'completed'))
+    OR (old.transferred_at IS NOT NULL AND new.transferred_at IS NOT old.transferred_at)
+BEGIN SELECT RAISE(ABORT, 'a login ends once, and a transfer is never undone'); END;
+
+-- Credentials of model providers, facts about models, registrations of providers, and what is left of accounts.
+
+-- What may be known of a credential; its secrets are in the caller's secret file and only digests of them are here.
+CREATE TABLE credentials (
+    provider TEXT NOT NULL CHECK (provider <> ''), id TEXT NOT NULL CHECK (id <> ''),
+    home TEXT NOT NULL CHECK (home <> ''),                -- store_id of the home that it belongs to
+    label TEXT NOT NULL DEFAULT '',
+    auth_type TEXT NOT NULL CHECK (auth_type <> ''),
+    source TEXT NOT NULL CHECK (source <> ''),            -- manual, shared, or who brought it
+    priority INTEGER NOT NULL DEFAULT 0,                  -- the least is used first
+    base_url TEXT,
+    single_use INTEGER NOT NULL CHECK (single_use IN (0, 1)),  -- a refresh token of it works once
+    status TEXT NOT NULL DEFAULT 'ok' CHECK (status IN ('ok', 'exhausted', 'dead')),
+    status_at REAL NOT NULL,
+    error_code TEXT, error_reason TEXT, error_message TEXT,
+    reset_at REAL,                                        -- exhausted: when it may be used again
+    expires_at REAL, agent_key_expires_at REAL,           -- NULL: nobody said
+    rotate_after REAL,                                    -- not renewed before while it works; NULL: when due
+    refreshed_at REAL,                                    -- of the newest rotation; NULL: none yet
+    request_count INTEGER NOT NULL DEFAULT 0 CHECK (request_count >= 0),
+    used_order INTEGER NOT NULL DEFAULT 0 CHECK (used_order >= 0),  -- of the newest use, among all of the provider
+    extra TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(extra)),     -- JSON: what else the provider says, no secrets
+    salt BLOB NOT NULL CHECK (length(salt) = 16),         -- key of the digests of this row
+    access_digest BLOB CHECK (length(access_digest) = 32), refresh_digest BLOB CHECK (length(refresh_digest) = 32),
+    spent BLOB NOT NULL DEFAULT x'' CHECK (length(spent) % 16 = 0),  -- halves of digests of spent tokens, newest last
+    -- The rotation: 'rotating' from just before the token is sent until what came back is kept.
+    rotation TEXT NOT NULL DEFAULT 'whole' CHECK (rotation IN ('whole', 'rotating', 'grant_may_be_lost')),
+    rotation_fence INTEGER NOT NULL DEFAULT 0 CHECK (rotation_fence >= 0),  -- of the newest rotation: only rises
+    rotation_digest BLOB CHECK (length(rotation_digest) = 32),   -- of the token that was sent
+    rotation_at REAL,
+    created_at REAL NOT NULL, updated_at REAL NOT NULL,
+    CHECK ((status = 'exhausted') = (reset_at IS NOT NULL)),
+    CHECK ((rotation = 'whole') = (rotation_digest IS NULL)),
+    CHECK ((rotation = 'whole') = (rotation_at IS NULL)),
+    PRIMARY KEY (provider, id)
+) STRICT, WITHOUT ROWID;
+
+-- What each layer says of a model; a row says what it knows, and nothing of the rest.
+CREATE TABLE model_facts (
+    provider TEXT NOT NULL,                               -- '': whichever
+    layer TEXT NOT NULL CHECK (layer IN ('override', 'plugin', 'catalog', 'default')),
+    model_key TEXT NOT NULL CHECK (model_key <> ''),      -- the name without upper and lower case
+    model TEXT NOT NULL CHECK (model <> ''),              -- as it was written; default: '_default'
+    facts TEXT NOT NULL CHECK (json_valid(facts)),        -- JSON: see hermes_state/work/models/layers.py
+    source TEXT NOT NULL,                                 -- who says so
+    declared_at REAL NOT NULL,
+    PRIMARY KEY (provider, layer, model_key, model)
+) STRICT, WITHOUT ROWID;
+
+-- Providers as they were registered, one row for each source: none ever changes the row of another.
+CREATE TABLE provider_registrations (
+    name TEXT NOT NULL CHECK (name <> ''),
+    source TEXT NOT NULL CHECK (source IN ('builtin', 'bundled', 'user')),
+    content TEXT NOT NULL CHECK (json_valid(content)),    -- JSON, byte for byte as it was registered
+    origin TEXT NOT NULL DEFAULT '',                      -- the plugin that registered it
+    registered_at REAL NOT NULL,
+    PRIMARY KEY (name, source)
+) STRICT, WITHOUT ROWID;
+
+-- What a provider said was left of an account, and when.
+CREATE TABLE account_usage (
+    provider TEXT NOT NULL CHECK (provider <> ''), account TEXT NOT NULL CHECK (account <> ''),
+    windows TEXT NOT NULL CHECK (json_valid(windows)),    -- JSON: see hermes_state/work/usage_windows.py
+    as_of REAL NOT NULL,
+    PRIMARY KEY (provider, account)
+) STRICT, WITHOUT ROWID;
+
+-- Direct chats whose topics are conversations of their own; which session a topic goes on in is in routing_entries.
+CREATE TABLE topic_chats (
+    platform TEXT NOT NULL CHECK (platform <> ''), chat_id TEXT NOT NULL CHECK (chat_id <> ''),
+    home TEXT NOT NULL CHECK (home <> ''),                -- store_id of the home that it runs in
+    user_id TEXT NOT NULL,                                -- who asked for it
+    enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+    details TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(details)),  -- JSON: what the platform allows, pinned messages
+    activated_at REAL NOT NULL, updated_at REAL NOT NULL,
+    PRIMARY KEY (platform, chat_id)
+) STRICT, WITHOUT ROWID;

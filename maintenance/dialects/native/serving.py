@@ -65,7 +65,12 @@ _LATER = {
     "gateway_credentials": ("issued_at",), "gateway_links": ("changed_at",), "gateway_last_seen": ("seen_at",),
     "gateway_attention": ("since",), "gateway_cursors": ("saved_at",), "thread_states": ("ensures", "rejected"),
     "home_horizon": ("forgotten_to",), "tombstones": ("horizon_at",),
+    "routing_entries": ("generation", "version"), "topic_chats": ("updated_at",), "reply_seals": ("changed_at",),
+    "dead_targets": ("last_at",), "credentials": ("rotation_fence", "updated_at"), "model_facts": ("declared_at",),
+    "provider_registrations": ("registered_at",), "account_usage": ("as_of",),
 }
+# Of these a version that has ended comes after one that has not: the column that says when.
+_ENDED = {"background_work": "ended_at", "lane_items": "settled_at", "login_attempts": "ended_at"}
 
 
 _NEEDED: Mapping[str, frozenset[str]] = {
@@ -73,6 +78,7 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     "turns": frozenset({"settled_at", "items"}), "interactions": frozenset({"settled_at", "sent_at", "late"}),
     "stops": frozenset({"settled_at"}), "gateway_operations": frozenset({"settled_at", "state"}),
     **{table: frozenset(names) for table, names in _LATER.items()},
+    **{table: frozenset({name}) for table, name in _ENDED.items()},
 }
 # Unique indexes that a stale row must not be refused by before it is known to be stale.
 AFTER_ROWS = frozenset({"gateway_instances_nickname", "enrollment_tokens_pending", "turns_active", "stops_pending"})
@@ -173,6 +179,9 @@ def later_of(table: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> bool
         if table == "gateway_operations" and {one["state"], two["state"]} == {"completed", "indeterminate"}:
             return bool(two["state"] == "completed")
         return None
+    if table in _ENDED:
+        first, second = one[_ENDED[table]], two[_ENDED[table]]
+        return None if (first is None) == (second is None) else second is not None
     if table in _LATER:
         return _above(tuple(two[name] for name in _LATER[table]), tuple(one[name] for name in _LATER[table]))
     return None

@@ -32,6 +32,7 @@ from maintenance.interop.adopt.build import Builder, Built
 from maintenance.interop.adopt.report import AdoptPlan, AdoptReport
 from maintenance.interop.adopt.source import Source, read_source
 from maintenance.interop.adopt.verify import Verified, verify_adopted
+from maintenance.interop.convert.convert import convert
 from maintenance.marks import read_marks
 from maintenance.output.progress import Progress, progress
 from maintenance.space.disk import Need, require_room, rooms
@@ -165,12 +166,14 @@ def adopt_in_place(
             store.promote(made.path)
             step("content replaced")
             _require_replaced(store, made)
+            converted = convert(store, ctx.clock)
+            step("kept rows converted")
             store.checkpoint("truncate")
             step("checkpointed")
         return AdoptReport(
             plan=plan, built=made.built, verified=made.verified, original=original, result=ctx.db,
             result_bytes=ctx.db.stat().st_size, cleared=cleared, seconds=ctx.clock.monotonic() - started,
-            locked_seconds=ctx.clock.monotonic() - locked,
+            locked_seconds=ctx.clock.monotonic() - locked, converted=converted,
         )
 
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hermes_state.shell_words import shell_word
 from maintenance.gate.hold import hold_lines
 from maintenance.interop.adopt.build import Built
 from maintenance.interop.adopt.source import PREFIX
 from maintenance.interop.adopt.verify import Verified
+from maintenance.interop.convert.convert import TABLES
+from maintenance.interop.convert.records import Conversion
 from maintenance.output.text import human_bytes, plural
 from maintenance.plan import Plan
 from maintenance.space.litestream import Litestream
@@ -117,6 +120,7 @@ class AdoptReport:
     cleared: tuple[Path, ...]  # files of killed runs that were removed
     seconds: float  # all of it
     locked_seconds: float  # under the exclusive lock
+    converted: Conversion | None = None  # of what was kept of the gateway; None: `sessions optimize` does it
 
     @classmethod
     def nothing(cls, plan: AdoptPlan, cleared: tuple[Path, ...] = ()) -> AdoptReport:
@@ -135,6 +139,7 @@ class AdoptReport:
             "original": None if self.original is None else str(self.original),
             "written": None if self.built is None else self.built.document(),
             "verified": None if self.verified is None else self.verified.document(),
+            "converted": None if self.converted is None else self.converted.document(),
             "result_bytes": self.result_bytes,
             "cleared": [str(path) for path in self.cleared],
             "seconds": round(self.seconds, 3),
@@ -152,6 +157,13 @@ class AdoptReport:
             f"Compared with the original row by row: {plural(self.verified.rows, 'row')}, content hash "
             f"{self.verified.content_hash[:16]}.",
         ]
+        if self.converted is not None:
+            lines += self.converted.lines(done=True)
+        elif any(self.built.kept.get(table) for table in TABLES):
+            lines.append(
+                "Routing, topics, deliveries and delegations are kept as they were: run `hermes-state sessions optimize"
+                f" --db {shell_word(self.result)}` before a gateway uses it, and it goes on with them."
+            )
         lines += [f"Kept as found: {_ODDITIES[name]} ({count:,})." for name, count in self.built.oddities.items()]
         if self.original is not None:
             lines.append(f"The original is kept as {self.original}; delete it when you no longer need it.")

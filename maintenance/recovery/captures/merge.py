@@ -29,7 +29,7 @@ from maintenance.dialects.native.shape import native_identity
 from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.gate import online, preflight
 from maintenance.ledger import deleted_at
-from maintenance.recovery.captures import foreign, native, owing, routing, serving
+from maintenance.recovery.captures import foreign, native, owing, routing, serving, working
 from maintenance.recovery.captures.facts import only_in
 from maintenance.recovery.captures.manifest import Capture, captures_beside, verify
 from maintenance.recovery.captures.order import in_order, require_order
@@ -134,9 +134,12 @@ def _native(ctx: Context, view: View, dry_run: bool) -> CaptureRows:
         owed = owing.merge_owed(store.core, view, at=ctx.clock.now(), write=not dry_run)
         served = serving.merge_serving(store.core, view, at=ctx.clock.now(), write=not dry_run)
         routes = routing.merge_routing(store.core, view, at=ctx.clock.now(), write=not dry_run)
+        works = working.merge_working(store.core, view, at=ctx.clock.now(), write=not dry_run)
     left, facts = _stays(ctx, view, ours=True)
-    rows = {"sessions": merged.sessions_new, "messages": merged.messages_new, "outbox": owed, "gateways": served}
-    rows |= {"routing": routes}
+    rows = {
+        "sessions": merged.sessions_new, "messages": merged.messages_new, "outbox": owed, "gateways": served,
+        "beside": works, "routing": routes,
+    }
     return CaptureRows(
         folder=view.capture.folder, rows={name: count for name, count in rows.items() if count},
         refused=(*(problem.reason for problem in merged.problems), *map(str, left)),

@@ -1,0 +1,1 @@
+"""Background processes, delegations, and who is told of their ends."""

@@ -1,0 +1,1 @@
+"""Scheduled jobs of a home: every due slot accounted for exactly once."""

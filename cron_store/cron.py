@@ -10,55 +10,38 @@ which knows nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cron_store import events, home, incidents, retention
+from cron_store import incidents, retention
 from cron_store.jobs import checking, declaring
 from cron_store.jobs import rows as job_rows
-from cron_store.looking import Looking
 from cron_store.occurrences import by_hand, tick
 from cron_store.occurrences.planning import Plan, plan
-from cron_store.occurrences.taking import Owner, due, look, next_due_at
+from cron_store.occurrences.taking import due, look, next_due_at
 from cron_store.occurrences.tick import Notice
 from cron_store.records import (
     Claim,
-    ClockStep,
-    Delivery,
     Incident,
-    Interrupted,
     Job,
-    Outcome,
     Policies,
     Pruned,
-    Reaped,
-    Settled,
     Taken,
 )
-from cron_store.runs import ending, handing, losing
-from cron_store.runs import rows as run_rows
-from cron_store.runs.handing import HandOff
+from cron_store.running import Running
 from cron_store.schedule import Schedule, require_fire, zone_version
-from hermes_state.errors import StaleFence
 from hermes_state.leases import Lease, Leases
 from hermes_state.outbox.inputs import seconds, text, whole
-from hermes_state.owners.presence import presence_of
-from hermes_state.routing import home_of
-from hermes_state.routing.homes import refuse_other_home
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
-    from hermes_state.owners import OwnerIdentity, Presence
-    from hermes_state.store import Store
 
 Result = TypeVar("Result")
 Given = TypeVar("Given", covariant=True)
 TICK_LEASE = "cron tick"
 # How long a tick lease lasts unless it is renewed: three ticks of 60 s.
 LEASE_SECONDS = 180.0
-# How long a claim lasts unless it is renewed (facts section 3.3); renew it every minute.
-TERM_SECONDS = 300.0
 # How often an edit looks at a job again that changed meanwhile.
 MOST_LOOKS = 20
 
@@ -69,19 +52,8 @@ class _Change(Protocol[Given]):
     def __call__(self, tx: Transaction, planned: Plan, at: float) -> Given: ...
 
 
-class Cron(Looking):
+class Cron(Running):
     """The cron of one home. Safe for threads."""
-
-    def __init__(
-        self, store: Store, *, presence: Presence | None = None, term_seconds: float = TERM_SECONDS
-    ) -> None:
-        """`presence` makes another owner than this process of what is claimed here; for tests."""
-        super().__init__(store)
-        self._presence = presence
-        self._term = seconds("term_seconds", term_seconds, most=86_400.0, zero=False)
-        self._watch = losing.Watch(store.core)
-        self._told: tuple[OwnerIdentity, str] | None = None
-        self._reported: set[str] = set()
 
     # --- jobs ------------------------------------------------------------------------------------------------
 
@@ -91,14 +63,15 @@ class Cron(Looking):
     ) -> Job:
         """Declare a job. Its slots are those strictly after `after` (default: now; epoch seconds UTC).
 
-        `paused` is why it starts paused. With `replace`, a job of that id is edited to say this, and keeps how it
-        stands, so that what is declared at each start is there once. Raises `JobExists`, `Entombed` (it was removed),
-        `ScheduleRefused` (no fire within 8 years), `InvalidInput`.
+        `paused` is why it starts paused; then its schedule may have no slot left. With `replace`, a job of that id is
+        edited to say this, and keeps how it stands, so that what is declared at each start is there once. Raises
+        `JobExists`, `Entombed` (it was removed), `ScheduleRefused` (no fire within 8 years), `InvalidInput`.
         """
         at = self._clock.now()
         start = at if after is None else after
         chosen, said = policies or Policies(), dict(fields or {})
-        require_fire(schedule, start)
+        if paused is None:
+            require_fire(schedule, start)
         if replace and (found := self._read(lambda reader: job_rows.read(reader, job_id))) is not None:
             changes = {policy: getattr(chosen, policy) for policy in Policies.__dataclass_fields__}
             same = found.schedule == schedule
@@ -166,7 +139,7 @@ class Cron(Looking):
 
     def tick_lease(self, *, term_seconds: float = LEASE_SECONDS, wait_seconds: float = 0.0) -> Lease:
         """The right to tick this home; keep it and renew it. Raises `LeaseHeld`, which names who ticks it."""
-        leases = Leases(self._core, presence=self._presence)
+        leases = Leases(self._core, presence=self._presence, judging=self._judging)
         return leases.acquire(TICK_LEASE, term_seconds=term_seconds, wait_seconds=wait_seconds)
 
     def due(self, *, limit: int = 50) -> list[str]:
@@ -224,106 +197,7 @@ class Cron(Looking):
 
         return self._write(work)
 
-    # --- runs ------------------------------------------------------------------------------------------------
-
-    def start(self, claim: Claim) -> None:
-        """Before the first effect of a run. Raises `StaleFence`, `JobRemoved`, `Refused` (interrupted before): then do
-        not run it. Said again, it changes nothing."""
-        at = self._of(claim)
-        self._write(lambda tx: ending.start(tx, claim, at=at))
-
-    def renew(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Have claims for another term; gives those that are not ours any more: stop them."""
-        ours, owner = list(claims), self._owner()
-        return self._core.write(lambda tx: handing.renew(tx, ours, owner)) if ours else []
-
-    def settle(
-        self, claim: Claim, outcome: Outcome, *, deliveries: Sequence[Delivery] = (), alert: Delivery | None = None,
-        session_id: str | None = None, mirror: Callable[[Transaction], None] | None = None,
-    ) -> Settled:
-        """Write how a run ended, let go of its job, and record what is owed, all at once.
-
-        `deliveries` go into the outbox, but for an interrupted run; `alert` does when people are to be told of the
-        failure now (new, came back, or 6 h after the last time). `mirror(tx)` writes into the lane of a conversation in
-        the same transaction. `session_id` is kept for the next run of a job with `session_reuse`. Safe to repeat after
-        an error. Raises `StaleFence` (it was taken from us: nothing is written), `Refused` (it was not started),
-        `InvalidInput`, and what `mirror` raises.
-        """
-        at = self._of(claim)
-        return self._write(
-            lambda tx: ending.settle(
-                tx, claim, outcome, at=at, deliveries=deliveries, alert=alert, session_id=session_id, mirror=mirror
-            )
-        )
-
-    def release(self, claim: Claim, *, why: str = "it was released") -> bool:
-        """Let go without a verdict: due again if it was not started, else interrupted. False: it is not ours any more.
-
-        Raises `WrongHome`, `HomeRemoved`.
-        """
-        at = self._of(claim)
-
-        def work(tx: Transaction) -> bool:
-            run = run_rows.held(tx, claim)
-            ending.end(tx, run, None if run.started_at is None else Interrupted(why=why), at=at)
-            return True
-
-        try:
-            return self._write(work)
-        except StaleFence:
-            return False
-
-    def hand_off(self, claim: Claim, *, detached: bool = False) -> HandOff:
-        """Let a process of its own run it; `detached`: it outlives this one. Raises `StaleFence`, `Refused`."""
-        self._of(claim)
-        return self._write(
-            lambda tx: handing.hand_off(tx, claim, boottime=self._clock.boottime(), detached=detached)
-        )
-
-    def adopt(self, hand_off: HandOff) -> Claim:
-        """In the worker: become its owner, and start it. Raises `StaleFence`, `Entombed`: do not run anything."""
-        refuse_other_home(self._core, hand_off.home)
-        owner = self._owner()
-        return self._write(lambda tx: handing.adopt(tx, hand_off, owner))
-
-    def interrupt(self, job_id: str | None = None, *, reason: str) -> list[int]:
-        """Flag the open runs of a job, or of all, before they are stopped: they end as interrupted, whatever they say.
-
-        Gives their fences.
-        """
-        declaring.checked_reason(reason)
-        at = self._clock.now()
-        return self._write(lambda tx: handing.interrupt(tx, job_id, reason=reason, at=at))
-
-    def reap(self, lease: Lease | None = None, *, job_id: str | None = None) -> list[Reaped]:
-        """Take runs from owners that are gone. No write when there are none."""
-        own = self._owner().text
-        return self._take_lost(lease, self._read(lambda reader: self._watch.lost(reader, own=own, job_id=job_id)))
-
-    def force_release(self, living: Container[int], *, lease: Lease | None = None) -> list[Reaped]:
-        """Let go of our own runs that have no thread any more: older than their allowance, or dated in the future.
-
-        `living` are the fences of runs whose thread lives; those are never let go. No repeat is used up.
-        """
-        own = self._owner().text
-        return self._take_lost(
-            lease, self._read(lambda reader: losing.forced(reader, own=own, living=living, clock=self._clock))
-        )
-
     # --- upkeep ----------------------------------------------------------------------------------------------
-
-    def heartbeat(self, *, succeeded: bool = False, error: str | None = None) -> ClockStep | None:
-        """Note that the ticker of this home lives; gives a step of the wall clock of more than 60 s, which is noted.
-
-        `succeeded`: a tick without errors is done; `error`: why one was not.
-        """
-        owner = self._owner()
-        return self._core.write(
-            lambda tx: home.beat(
-                tx, at=owner.at, boottime=owner.boottime, domain=owner.domain, owner=owner.text, succeeded=succeeded,
-                error=error,
-            )
-        )
 
     def close_incident(self, incident_id: str) -> Incident:
         """Hear no more of it. Raises `NotFound`, `Refused`."""
@@ -344,28 +218,10 @@ class Cron(Looking):
                     done = self._core.write(partial(retention.step, job_id=job_id, before=before))
                     slots, runs, more, steps = slots + done.slots, runs + done.runs, done.more, steps - 1
             after = found[-1]
-        gone = self._core.write(events.trim)
+        gone = self._core.write(partial(retention.last_step, before=before))
         return Pruned(slots=slots, runs=runs, events=gone, more=steps <= 0)
 
     # --- within ----------------------------------------------------------------------------------------------
-
-    def _write(self, work: Callable[[Transaction], Result]) -> Result:
-        return self._core.write(work, durability="power")
-
-    def _owner(self) -> Owner:
-        core, clock = self._core, self._clock
-        identity = (self._presence or presence_of(core.path.parent, clock=clock)).identity
-        if self._told is None or self._told[0] is not identity:
-            self._told = identity, identity.to_json()
-        return Owner(
-            text=self._told[1], home=home_of(core), incarnation=core.incarnation, at=clock.now(),
-            boottime=clock.boottime(), domain=clock.domain(), term_seconds=self._term,
-        )
-
-    def _of(self, claim: Claim) -> float:
-        """Now, for a change of a claim. Raises `WrongHome` for the claim of another home, `HomeRemoved`."""
-        refuse_other_home(self._core, claim.home)
-        return self._clock.now()
 
     def _change(self, job_id: str, work: _Change[Result]) -> Result:
         """Account for what came due, then change the job, in one transaction; look again when it changed between."""
@@ -383,15 +239,3 @@ class Cron(Looking):
                 if not left:
                     raise
         raise AssertionError("unreachable")
-
-    def _take_lost(self, lease: Lease | None, lost: Sequence[losing.Lost]) -> list[Reaped]:
-        if not lost:
-            return []
-        at = self._clock.now()
-
-        def work(tx: Transaction) -> list[Reaped]:
-            if lease is not None:
-                lease.guard(tx)
-            return losing.take(tx, lost, at=at)
-
-        return self._write(work)

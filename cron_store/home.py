@@ -37,8 +37,8 @@ def beat(
             if moved < 0:
                 # What waits is due, whatever the clock says now; it would be looked at only once that has caught up.
                 tx.execute(
-                    "UPDATE cron_runtime SET due_at = ?1 WHERE due_at > ?1 AND EXISTS (SELECT 1 FROM cron_occurrences AS o"
-                    " WHERE o.job_id = cron_runtime.job_id AND o.settled_at IS NULL AND o.state = 'due')", (at,),
+                    "UPDATE cron_runtime SET due_at = ?1 WHERE due_at > ?1 AND EXISTS (SELECT 1 FROM cron_occurrences"
+                    " AS o WHERE o.job_id = cron_runtime.job_id AND o.settled_at IS NULL AND o.state = 'due')", (at,),
                 )
     tx.execute(
         "INSERT INTO cron_home (one, wall_at, boottime, boot_id, time_namespace, heartbeat_at, success_at, error_at,"

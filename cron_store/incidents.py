@@ -27,7 +27,10 @@ ALERT_AGAIN_SECONDS = 6 * 3600.0
 SIGNATURE_CHARACTERS = 200
 MOST_CHARACTERS = 500
 
-_COLUMNS = "incident_id, job_id, state, generation, failure_type, error, count, first_at, last_at, alerted_at, closed_at, fence"
+_COLUMNS = (
+    "incident_id, job_id, state, generation, failure_type, error, count, first_at, last_at, alerted_at, closed_at,"
+    " fence"
+)
 
 
 def signature(job_id: str, error: str) -> str:
@@ -81,12 +84,12 @@ def failed(
         if tell:
             state = INCIDENT[state, IncidentEvent.ALERT]
         tx.execute(
-            "UPDATE cron_incidents SET state = ?, generation = generation + ?, count = CASE WHEN ? THEN 1 ELSE count + 1"
-            " END, failure_type = ?, error = ?, first_at = CASE WHEN ? THEN ? ELSE first_at END, last_at = ?,"
+            "UPDATE cron_incidents SET state = ?, generation = generation + ?, count = CASE WHEN ? THEN 1 ELSE count +"
+            " 1 END, failure_type = ?, error = ?, first_at = CASE WHEN ? THEN ? ELSE first_at END, last_at = ?,"
             " alerted_at = CASE WHEN ? THEN ? ELSE alerted_at END, fence = ? WHERE incident_id = ?",
             (
-                str(state), int(again), int(again), failure_type, error[:MOST_CHARACTERS], int(again), at, at, int(tell),
-                at, fence, incident_id,
+                str(state), int(again), int(again), failure_type, error[:MOST_CHARACTERS], int(again), at, at,
+                int(tell), at, fence, incident_id,
             ),
         )
     found = find(tx, incident_id)

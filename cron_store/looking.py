@@ -21,7 +21,7 @@ from cron_store.runs import rows as run_rows
 from cron_store.schedule import next_slots, slots
 from cron_store.states import IncidentState, JobState, SlotState
 from hermes_state.clock import Clock
-from hermes_state.errors import Corrupt, IOFailure, NotFound, StatementFailed
+from hermes_state.errors import Corrupt, IOFailure, NotFound, SchemaTooOld, StatementFailed
 from hermes_state.outbox.inputs import whole
 from hermes_state.routing import Home, home_of
 
@@ -39,11 +39,28 @@ class Looking:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._home: Home | None = None
+
+    def reopened(self, store: Store) -> None:
+        """Go on with the store that was closed, and is open again: what was seen of owners by other clocks, which takes
+        minutes to tell, is remembered. `store` is of the same file."""
+        assert store.path == self._store.path, "the cron of one file goes on at that file"
+        self._store = store
+        self._home = None
 
     @property
     def home(self) -> Home:
         """Whose cron this is: its real path and the id of its store."""
-        return home_of(self._core)
+        core = self._core
+        known = self._home
+        # Its spelling is looked up in every folder of the path: once is enough, an open store stays where it is.
+        if known is None or known.store_id != core.store_id:
+            known = self._home = home_of(core)
+        return known
+
+    def now(self) -> float:
+        """What time it is by the store's clock; epoch seconds UTC."""
+        return self._clock.now()
 
     @property
     def _core(self) -> Core:
@@ -148,7 +165,17 @@ class Looking:
             try:
                 return work(reader)
             except (Corrupt, IOFailure, StatementFailed) as error:
+                if isinstance(error, StatementFailed) and core.read_only and not _has_cron(reader):
+                    raise SchemaTooOld(
+                        f"{core.path} has no cron tables: it was last written by an older version.",
+                        hint="Open it once for writing, which adds them.", path=core.path, found=None, needed=11,
+                    ) from error
                 raise job_rows.unreadable(reader, None, error.message) from error
+
+
+def _has_cron(reader: Reader) -> bool:
+    """Whether the step that adds the tables was made, whatever became of them since."""
+    return reader.row("SELECT 1 FROM migrations WHERE name = '0011_pre_add_cron'") is not None
 
 
 def in_flight_everywhere(homes: Iterable[Looking]) -> list[Run]:

@@ -35,7 +35,7 @@ class Policies:
 
     effect: Effect = "once"  # idempotent: it may be run again under the same key after its owner died
     misfire: Misfire | None = None  # None: skip for once, else coalesce
-    grace_seconds: float | None = None  # until when a slot is on time; None: once 120, else half its period, 120 to 7200
+    grace_seconds: float | None = None  # until when a slot is on time; None: see `Job.grace_seconds`
     spacing_seconds: float = 60.0  # between two starts that catch up, for run_all
     most_late: int = 24  # how many of the newest slots run_all keeps, 1 to 500
     overlap: Overlap = "skip"

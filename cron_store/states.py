@@ -46,10 +46,12 @@ SLOT: Mapping[tuple[SlotState, SlotEvent], SlotState] = {
     (SlotState.DUE, SlotEvent.CLAIM): SlotState.CLAIMED,
     (SlotState.DUE, SlotEvent.MISS): SlotState.MISSED,
     (SlotState.DUE, SlotEvent.SKIP): SlotState.SKIPPED,
+    (SlotState.DUE, SlotEvent.INTERRUPT): SlotState.INTERRUPTED,  # it had begun, and is not repeated after all
     (SlotState.CLAIMED, SlotEvent.START): SlotState.RUNNING,
     (SlotState.CLAIMED, SlotEvent.GIVE_BACK): SlotState.DUE,
     (SlotState.CLAIMED, SlotEvent.FAIL): SlotState.FAILED,  # what it needs is not there: it was not started
     (SlotState.CLAIMED, SlotEvent.SKIP): SlotState.SKIPPED,  # its job was removed
+    (SlotState.CLAIMED, SlotEvent.INTERRUPT): SlotState.INTERRUPTED,  # the same, of one that had begun before
     (SlotState.RUNNING, SlotEvent.SUCCEED): SlotState.SUCCEEDED,
     (SlotState.RUNNING, SlotEvent.FAIL): SlotState.FAILED,
     (SlotState.RUNNING, SlotEvent.INTERRUPT): SlotState.INTERRUPTED,

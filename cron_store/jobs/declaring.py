@@ -77,8 +77,8 @@ def add(
     due_at, waiting = (None, None) if paused is not None else first_due_at(schedule, after=mark)
     state = JobState.PAUSED if paused is not None else JobState.SCHEDULED if due_at is not None else JobState.COMPLETED
     tx.execute(
-        "INSERT INTO cron_runtime (job_id, state, state_at, state_reason, due_at, settled_through, next_slot, tz_version)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO cron_runtime (job_id, state, state_at, state_reason, due_at, settled_through, next_slot,"
+        " tz_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (job_id, str(state), at, paused or "", due_at, mark, waiting, zone_version(schedule.zone)),
     )
     return find(tx, job_id)
@@ -184,9 +184,14 @@ def recompute(tx: Transaction, job: Job, *, at: float) -> None:
         due_at = at if due_at is None else min(at, due_at)
     tx.execute(
         "UPDATE cron_runtime SET due_at = ?, next_slot = ?, tz_version = ?, revision = revision + 1 WHERE job_id = ?",
-        (due_at, job.waiting_slot if has_no_grid(job.schedule) else waiting, zone_version(job.schedule.zone), job.job_id),
+        (
+            due_at, job.waiting_slot if has_no_grid(job.schedule) else waiting, zone_version(job.schedule.zone),
+            job.job_id,
+        ),
     )
-    events.record(tx, "zone_changed", at=at, job_id=job.job_id, zone=job.schedule.zone, due_before=job.due_at, due=due_at)
+    events.record(
+        tx, "zone_changed", at=at, job_id=job.job_id, zone=job.schedule.zone, due_before=job.due_at, due=due_at
+    )
 
 
 def _reschedule(
@@ -195,7 +200,7 @@ def _reschedule(
     """`due_at` and state after an edit."""
     mark = max(floor(at), planned.through) if changed else planned.through
     due_at, waiting_slot = planned.due_at(at, claimed=False), planned.waiting_slot
-    if changed:
+    if changed or (has_no_grid(job.schedule) and waiting_slot is None and not planned.runs and not planned.in_flight):
         due_at, waiting_slot = first_due_at(job.schedule, after=mark)
     waiting, flying = slot_rows.waiting(tx, job.job_id), run_rows.count_in_flight(tx, job.job_id)
     if waiting and not (flying and policies.overlap != "allow"):

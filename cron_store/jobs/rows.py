@@ -30,8 +30,9 @@ _SELECT = (
     " j.overlap, j.repeat_times, j.allowance_seconds, j.session_reuse, j.keep_executions, j.version, j.created_at,"
     " j.updated_at, s.schedule, s.version, s.active, r.state, r.state_at, r.state_reason, r.due_at, r.settled_through,"
     " r.next_slot, r.tz_version, r.repeat_completed, r.failure_streak, r.last_run_at, r.last_state, r.last_error,"
-    " r.session_id, r.revision FROM cron_jobs AS j LEFT JOIN cron_runtime AS r ON r.job_id = j.job_id LEFT JOIN cron_schedules AS s"
-    " ON s.job_id = j.job_id AND s.version = (SELECT max(version) FROM cron_schedules WHERE job_id = j.job_id)"
+    " r.session_id, r.revision FROM cron_jobs AS j LEFT JOIN cron_runtime AS r ON r.job_id = j.job_id"
+    " LEFT JOIN cron_schedules AS s ON s.job_id = j.job_id AND s.version ="
+    " (SELECT max(version) FROM cron_schedules WHERE job_id = j.job_id)"
 )
 
 

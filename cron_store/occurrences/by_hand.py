@@ -18,6 +18,7 @@ from cron_store.records import Claim, Job
 from cron_store.runs import rows as run_rows
 from cron_store.states import SlotState
 from hermes_state.errors import IdempotencyConflict, JobBusy, Refused, SlotSettled
+from hermes_state.routing import guard
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 def take_manual(tx: Transaction, job_id: str, run_id: str, owner: Owner) -> Claim:
     """A run by hand. Raises `JobNotFound`, `Entombed`, `JobBusy`, `IdempotencyConflict`."""
+    guard(tx, owner.home)
     job = job_rows.find(tx, job_id)
     before = run_rows.by_run_id(tx, run_id)
     if before is not None:
@@ -55,6 +57,7 @@ def take_manual(tx: Transaction, job_id: str, run_id: str, owner: Owner) -> Clai
 
 def claim(tx: Transaction, job_id: str, slot: int, owner: Owner) -> Claim:
     """One slot that is due. Raises `SlotSettled`, `JobBusy`, `Refused`, `JobNotFound`, `Entombed`."""
+    guard(tx, owner.home)
     job = job_rows.find(tx, job_id)
     found = rows.of_slot(tx, job_id, slot)
     if found is None or found.state is not SlotState.DUE:

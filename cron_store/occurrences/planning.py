@@ -100,8 +100,11 @@ def is_exclusive(job: Job) -> bool:
 def plan(job: Job, open_rows: Open, *, at: float) -> Plan:
     """What becomes of a job at `at` (epoch seconds UTC). Raises `UnknownZone` when its zone is not known here."""
     pending, following = _pending(job, at)
+    times, used = job.policies.repeat_times, job.repeat_completed
     if not job.active:
-        return _paused(job, open_rows, pending)
+        return _not_run(job, open_rows, pending, None, reason="paused")
+    if times is not None and used >= times:
+        return _not_run(job, open_rows, pending, following, reason="repeat")
     grace = job.grace_seconds(job.settled_through if pending is None else pending.last, following)
     on_time_from = ceil(at - grace)
     waiting, ends = _kept(job, open_rows.waiting, before=at - grace - MOST_WAIT_SECONDS)
@@ -126,7 +129,6 @@ def plan(job: Job, open_rows: Open, *, at: float) -> Plan:
         waiting = []
     runs = (*waiting, *new)
     not_before = _not_before(job, runs, open_rows.last_start_at, on_time_from)
-    times, used = job.policies.repeat_times, job.repeat_completed
     in_budget = times is None or used + open_rows.in_flight < times
     waiting_slot = job.waiting_slot
     if has_no_grid(job.schedule) and pending is not None:
@@ -151,13 +153,14 @@ def _pending(job: Job, at: float) -> tuple[Span | None, int | None]:
     return found, next_slot(job.schedule, max(after, now))
 
 
-def _paused(job: Job, open_rows: Open, pending: Span | None) -> Plan:
-    verdicts = () if pending is None else (Verdict(span=pending, state=SlotState.SKIPPED, reason="paused"),)
+def _not_run(job: Job, open_rows: Open, pending: Span | None, following: int | None, *, reason: str) -> Plan:
+    """Of a job that is paused, or whose repeats are used up."""
+    verdicts = () if pending is None else (Verdict(span=pending, state=SlotState.SKIPPED, reason=reason),)
     return Plan(
         job=job, through=job.settled_through if pending is None else pending.last, verdicts=verdicts,
-        ends=tuple(End(slot=slot, state=SlotState.SKIPPED, reason="paused") for slot in open_rows.waiting),
-        new=(), runs=(), in_flight=open_rows.in_flight, may_claim=False, not_before=None, next_slot=None,
-        waiting_slot=None, is_over=False,
+        ends=tuple(End(slot=slot, state=SlotState.SKIPPED, reason=reason) for slot in open_rows.waiting),
+        new=(), runs=(), in_flight=open_rows.in_flight, may_claim=False, not_before=None, next_slot=following,
+        waiting_slot=None, is_over=job.active,
     )
 
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from cron_store.occurrences.planning import End, Verdict
 from cron_store.records import Occurrence
-from cron_store.states import SLOT, SlotEvent, SlotState
+from cron_store.states import OPEN_SLOTS, SLOT, SlotEvent, SlotState
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader, Transaction
 
+# The reason of an open slot that had begun once and is to be run again.
+REPEATED = "repeated"
 _COLUMNS = "job_id, slot, last_slot, count, state, reason, version, fence, settled_at"
 
 
@@ -95,12 +97,13 @@ def write_verdict(tx: Transaction, job_id: str, verdict: Verdict, *, version: in
     """Record consecutive slots that are not run. Call it in the order of slots."""
     span, state, reason = verdict.span, str(verdict.state), verdict.reason
     newest = tx.row(
-        "SELECT slot, state, reason, version FROM cron_occurrences WHERE job_id = ? ORDER BY slot DESC LIMIT 1",
-        (job_id,),
+        "SELECT slot, state, reason, version, fence FROM cron_occurrences WHERE job_id = ? ORDER BY slot DESC"
+        " LIMIT 1", (job_id,),
     )
-    if newest is not None and newest[1:] == (state, reason, version):
+    if newest is not None and newest[1:] == (state, reason, version, None):
         tx.execute(
-            "UPDATE cron_occurrences SET last_slot = ?, count = count + ?, settled_at = ? WHERE job_id = ? AND slot = ?",
+            "UPDATE cron_occurrences SET last_slot = ?, count = count + ?, settled_at = ? WHERE job_id = ?"
+            " AND slot = ?",
             (span.last, span.count, at, job_id, newest[0]),
         )
         return
@@ -126,12 +129,18 @@ def end_waiting(tx: Transaction, job_id: str, end: End, *, at: float) -> bool:
 
 
 def step_waiting(tx: Transaction, job_id: str, slot: int, event: SlotEvent, *, at: float, reason: str) -> bool:
-    """Let a slot that is due end without a run. False: it is not due any more."""
+    """Let a slot that is due end without another run. False: it is not due any more.
+
+    One that had begun, and was to be repeated, is interrupted: it may have had its effect.
+    """
     return bool(
         tx.execute(
-            "UPDATE cron_occurrences SET state = ?, reason = ?, settled_at = ? WHERE job_id = ? AND slot = ?"
-            " AND state = 'due'",
-            (str(SLOT[SlotState.DUE, event]), reason, at, job_id, slot),
+            "UPDATE cron_occurrences SET state = CASE WHEN reason = ?1 THEN ?2 ELSE ?3 END, reason = ?4, settled_at ="
+            " ?5 WHERE job_id = ?6 AND slot = ?7 AND state = 'due'",
+            (
+                REPEATED, str(SLOT[SlotState.DUE, SlotEvent.INTERRUPT]), str(SLOT[SlotState.DUE, event]), reason, at,
+                job_id, slot,
+            ),
         )
     )
 
@@ -151,14 +160,24 @@ def step(
     reason: str = "",
 ) -> SlotState | None:
     """Let an event happen to the slot of a run. None: the row is not that of the run, in that state."""
-    to = SLOT[state, event]
-    ended = None if to in (SlotState.DUE, SlotState.CLAIMED, SlotState.RUNNING) else at
-    changed = tx.execute(
-        "UPDATE cron_occurrences SET state = ?, reason = ?, settled_at = ? WHERE job_id = ? AND slot = ? AND fence = ?"
-        " AND state = ?",
-        (str(to), reason, ended, job_id, slot, fence, str(state)),
+    row = tx.row(
+        "SELECT reason FROM cron_occurrences WHERE job_id = ? AND slot = ? AND fence = ? AND state = ?",
+        (job_id, slot, fence, str(state)),
     )
-    return to if changed else None
+    if row is None:
+        return None
+    had_begun = row[0] == REPEATED
+    if event is SlotEvent.SKIP and had_begun:
+        event = SlotEvent.INTERRUPT
+    to = SLOT[state, event]
+    is_open = to in OPEN_SLOTS
+    if event is SlotEvent.REPEAT or (is_open and had_begun):
+        reason = REPEATED
+    tx.execute(
+        "UPDATE cron_occurrences SET state = ?, reason = ?, settled_at = ? WHERE job_id = ? AND slot = ?",
+        (str(to), reason, None if is_open else at, job_id, slot),
+    )
+    return to
 
 
 def _occurrence(row: Sequence[Any]) -> Occurrence:

@@ -29,6 +29,7 @@ from hermes_state.errors import (
     StatementFailed,
 )
 from hermes_state.outbox import append
+from hermes_state.routing import guard
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -183,6 +184,7 @@ def _apply(
     tx: Transaction, owner: Owner, lease: Lease | None, wanted: list[tuple[Plan, bool]],
     failures: list[tuple[Job, InvalidInput]], notice: Notice,
 ) -> list[tuple[Plan, Claim | None, bool]]:
+    guard(tx, owner.home)
     if lease is not None:
         lease.guard(tx)
     written: list[tuple[Plan, Claim | None, bool]] = []

@@ -92,7 +92,7 @@ def settle(
     interrupted = run.interrupted_at is not None and run.state is RunState.RUNNING
     if interrupted and not isinstance(outcome, Interrupted):
         outcome = Interrupted(why=run.interrupted_reason or "it was interrupted")
-    incident, tell = end(tx, run, outcome, at=at, session_id=session_id, effect=claim.job.policies.effect)
+    incident, tell = end(tx, run, outcome, at=at, session_id=session_id)
     if not isinstance(outcome, Interrupted):
         for number, owed in enumerate(deliveries):
             _owe(tx, claim, owed, f"delivery/{number}", at=at)
@@ -104,8 +104,8 @@ def settle(
 
 
 def end(
-    tx: Transaction, run: Run, outcome: Outcome | None, *, at: float, session_id: str | None = None, forced: bool = False,
-    effect: str = "once", again: bool = False,
+    tx: Transaction, run: Run, outcome: Outcome | None, *, at: float, session_id: str | None = None,
+    forced: bool = False, effect: str = "once", again: bool = False,
 ) -> tuple[Incident | None, bool]:
     """End an open run; None gives back a claim that was not started. `again`: the slot of an interrupted run may run
     again, where its effect is idempotent. Gives the incident of a failure, and whether people are to be told.
@@ -218,6 +218,6 @@ def _was_ours(tx: Transaction, claim: Claim) -> bool:
 
 def _owe(tx: Transaction, claim: Claim, owed: Delivery, what: str, *, at: float) -> None:
     append(
-        tx, dedupe_id=f"cron/{claim.key}/{claim.fence}/{what}", kind=owed.kind, transport=owed.transport, payload=owed.payload,
-        policy=owed.policy, target=owed.target, lane=owed.lane, priority=owed.priority, at=at,
+        tx, dedupe_id=f"cron/{claim.key}/{claim.fence}/{what}", kind=owed.kind, transport=owed.transport,
+        payload=owed.payload, policy=owed.policy, target=owed.target, lane=owed.lane, priority=owed.priority, at=at,
     )

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 from cron_store import events
 from cron_store.jobs import rows as job_rows
+from cron_store.occurrences import rows as slot_rows
 from cron_store.records import Interrupted, Reaped, Run
 from cron_store.runs import rows
 from cron_store.runs.ending import end
-from cron_store.states import RunState
+from cron_store.states import RunState, SlotState
 from hermes_state.clock import Clock
 from hermes_state.leases.judging import Judging
 from hermes_state.leases.rows import LeaseRow
@@ -65,10 +66,8 @@ class Watch:
         for run, lease, handed_off in rows.leases(reader):
             if lease.owner == own or (job_id is not None and run.job_id != job_id):
                 continue
-            if handed_off is not None and lease.domain.comparable(clock.domain()) and (
-                0 <= clock.boottime() - handed_off < HAND_OFF_SECONDS
-            ):
-                continue  # its worker is starting
+            if _starts(lease, handed_off, clock):
+                continue
             taken, because = self._judge(lease, judged)
             if taken:
                 found.append(Lost(seen=lease, because=because))
@@ -98,8 +97,8 @@ class Watch:
 def forced(reader: Reader, *, own: str, living: Container[int], clock: Clock) -> list[Lost]:
     """Open runs of this very process that have no thread any more and are old enough, or dated in the future."""
     found = []
-    for run, lease, _handed_off in rows.leases(reader):
-        if lease.owner != own or run.fence in living or run.handed_off:
+    for run, lease, handed_off in rows.leases(reader):
+        if lease.owner != own or run.fence in living or _starts(lease, handed_off, clock):
             continue
         age = clock.boottime() - lease.acquired_boottime
         if run.claimed_at > clock.now() + MOST_SKEW_SECONDS:
@@ -107,6 +106,13 @@ def forced(reader: Reader, *, own: str, living: Container[int], clock: Clock) ->
         elif run.allowance_seconds is not None and age > run.allowance_seconds:
             found.append(Lost(seen=lease, because=f"it has no thread and is {age:.0f} s old", forced=True))
     return found
+
+
+def _starts(lease: LeaseRow, handed_off: float | None, clock: Clock) -> bool:
+    """Whether a worker was given the run just now, and may be about to adopt it."""
+    return handed_off is not None and lease.domain.comparable(clock.domain()) and (
+        0 <= clock.boottime() - handed_off < HAND_OFF_SECONDS
+    )
 
 
 def take(tx: Transaction, lost: Sequence[Lost], *, at: float) -> list[Reaped]:
@@ -131,7 +137,8 @@ def _take_one(tx: Transaction, run: Run, lost: Lost, *, at: float) -> Reaped:
     )
     ended = rows.read(tx, run.fence)
     assert ended is not None
-    again = run.slot is not None and job is not None and (not began or effect == "idempotent")
+    slot = None if run.slot is None else slot_rows.of_slot(tx, run.job_id, run.slot)
+    again = slot is not None and slot.state is SlotState.DUE
     events.record(
         tx, "forced_release" if lost.forced else "owner_lost", at=at, job_id=run.job_id, fence=run.fence,
         slot=run.slot, run_id=run.run_id, to=str(ended.state), again=again, because=lost.because,

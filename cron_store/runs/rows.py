@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cron_store.records import Claim, Run
-from cron_store.states import RunState
+from cron_store.states import OPEN_RUNS, RunState
 from hermes_state.clock import ClockDomain
 from hermes_state.errors import InvalidInput, StaleFence
 from hermes_state.leases.rows import LeaseRow
@@ -179,6 +179,23 @@ def write_open(
     return tx.last_insert_rowid()
 
 
+def write_imported(
+    tx: Transaction, *, job_id: str, state: RunState, claimed_at: float, started_at: float | None, finished_at: float,
+    error: str | None = None, session_id: str | None = None, result: str | None = None,
+) -> int:
+    """A run of another program as history; it proves no slot. `state` is one of those that end a run; gives its fence.
+
+    `result` is JSON: whatever else was known of it.
+    """
+    assert state not in OPEN_RUNS
+    tx.execute(
+        "INSERT INTO cron_executions (job_id, lane, source, state, claimed_at, started_at, finished_at, error,"
+        " session_id, result) VALUES (?, '', 'import', ?, ?, ?, ?, ?, ?, ?)",
+        (job_id, str(state), claimed_at, started_at, finished_at, error, session_id, result),
+    )
+    return tx.last_insert_rowid()
+
+
 def write_started(tx: Transaction, fence: int, *, at: float) -> None:
     """Its effect may begin."""
     tx.execute("UPDATE cron_executions SET state = 'running', started_at = ? WHERE fence = ?", (at, fence))
@@ -220,8 +237,9 @@ def _run(row: Sequence[Any]) -> Run:
     ) = row
     return Run(
         fence=fence, job_id=job_id, slot=slot, run_id=run_id, source=source, state=RunState(state),
-        owner=owner_of(owner), waiter=owner_of(waiter), detached=bool(detached), handed_off=handed_off is not None, claimed_at=claimed_at,
-        started_at=started_at, finished_at=finished_at, lateness_seconds=lateness,
-        attempt=attempt, interrupted_at=interrupted_at,        interrupted_reason=interrupted_reason, forced=bool(forced), allowance_seconds=allowance, error=error,
+        owner=owner_of(owner), waiter=owner_of(waiter), detached=bool(detached), handed_off=handed_off is not None,
+        claimed_at=claimed_at, started_at=started_at, finished_at=finished_at, lateness_seconds=lateness,
+        attempt=attempt, interrupted_at=interrupted_at, interrupted_reason=interrupted_reason, forced=bool(forced),
+        allowance_seconds=allowance, error=error,
         failure_type=failure_type, session_id=session_id, result=None if result is None else json.loads(result),
     )

@@ -31,7 +31,6 @@ class JobBusy(Refused):
     """The job is in flight, and one run at a time is what it allows. Facts: `path`, `job_id`, `fence`, `owner`."""
 
     code = "job_busy"
-    retryable = True
     exit_code = 75
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import Phase, settings
@@ -45,7 +46,7 @@ class CronMachine(RuleBasedStateMachine):
     @initialize(
         misfire=st.sampled_from(["coalesce", "run_all", "skip", "notify"]),
         overlap=st.sampled_from(["skip", "queue", "allow"]), effect=st.sampled_from(["once", "idempotent"]),
-        repeat_times=st.sampled_from([None, None, 3]), most_late=st.integers(1, 4),
+        repeat_times=st.sampled_from([None, None, 1, 2]), most_late=st.integers(1, 4),
     )
     def begin(self, misfire: str, overlap: str, effect: str, repeat_times: int | None, most_late: int) -> None:
         self.policies = Policies(
@@ -151,6 +152,17 @@ class CronMachine(RuleBasedStateMachine):
         self.cron.edit("job", schedule=Interval(seconds=seconds, anchor=anchor), name=f"every {seconds}")
         self.version(active, seconds, anchor)
 
+    @rule(more=st.integers(1, 2))
+    def repeat_more(self, more: int) -> None:
+        if self.policies.repeat_times is not None:
+            times = self.policies.repeat_times + more
+            self.cron.edit("job", policies={"repeat_times": times})
+            self.policies = replace(self.policies, repeat_times=times)
+
+    @rule()
+    def rename(self) -> None:
+        self.cron.edit("job", name="another")
+
     @rule()
     def pause(self) -> None:
         if self.versions[-1][1]:
@@ -199,7 +211,9 @@ class CronMachine(RuleBasedStateMachine):
         self.settled = {slot: one for slot, one in records.items() if one.settled_at is not None}
         for slot, one in records.items():
             begun = self.begun[slot]
-            if one.state in ("missed", "skipped", "due") and one.count == 1 and self.policies.effect == "once":
+            if one.state in ("missed", "skipped"):
+                assert not [began for began in self.begun if one.slot <= began <= one.last_slot], one
+            if one.state == "due" and self.policies.effect == "once":
                 assert begun == 0, one
             if one.state == "succeeded":
                 assert begun >= 1

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cron_store.cron import Cron
@@ -17,6 +19,7 @@ from hermes_state.errors import (
     JobMoved,
     JobNotFound,
     ScheduleRefused,
+    SchemaTooOld,
     StateError,
 )
 from hermes_state.store import Store
@@ -117,6 +120,13 @@ def test_a_job_can_start_paused(cron: Cron, fake_clock: FakeClock) -> None:
     fake_clock.advance(3 * 86_400)
     assert cron.take(None).claims == ()
     assert cron.resume("job").due_at == NOW + 3 * 86_400 + 60
+
+
+def test_an_imported_one_shot_of_the_past_is_paused_and_then_over(cron: Cron) -> None:
+    job = cron.add("old", Once(at=NOW - 3600), paused="imported")
+    assert (job.state, job.due_at) == ("paused", None)
+    assert cron.resume("old").state == "completed"
+    assert cron.slots("old") == []
 
 
 def test_a_removed_job_does_not_come_back(jobs: Jobs, cron: Cron, store: Store) -> None:
@@ -230,6 +240,26 @@ def test_looking_needs_no_writer(jobs: Jobs, cron: Cron, store: Store) -> None:
         assert look.next_slots("a", 2) == [NOW + 600, NOW + 900]
         assert look.planned("b", until=NOW + 1800) == [NOW + 600, NOW + 1200, NOW + 1800]
         assert [run.job_id for run in look.in_flight()] == ["a"]
+
+
+def test_a_store_from_before_cron_that_is_only_read_says_so(tmp_path: Path, fake_clock: FakeClock) -> None:
+    from cron_store.looking import Looking
+    from hermes_state.store import open_store
+
+    with open_store(tmp_path / "old", clock=fake_clock) as old:
+        with old.core.reader() as reader:
+            tables = [name for (name,) in reader.rows(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'cron!_%' ESCAPE '!'"
+            )]
+        for table in tables:
+            old.core.write(lambda tx, table=table: tx.execute(f"DROP TABLE {table}"))
+        old.core.write(lambda tx: tx.execute("DELETE FROM migrations WHERE name = '0011_pre_add_cron'"))
+        path = old.path
+    with open_store(path=path, read_only=True, clock=fake_clock) as reading, pytest.raises(SchemaTooOld) as refused:
+        Looking(reading).jobs()
+    assert str(refused.value) == f"{path} has no cron tables: it was last written by an older version."
+    with open_store(path=path, clock=fake_clock) as again:
+        assert Cron(again).jobs() == []
 
 
 def test_a_zone_that_is_not_known_stops_its_job_only_and_is_tried_again(

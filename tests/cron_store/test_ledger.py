@@ -12,6 +12,7 @@ from cron_store.records import Failed, Succeeded
 from cron_store.schedule import Interval
 from hermes_state.clock import FakeClock
 from hermes_state.errors import (
+    HomeRemoved,
     JobBusy,
     LeaseHeld,
     LedgerUnreadable,
@@ -32,21 +33,21 @@ def declarations(store: Store) -> list[tuple[object, ...]]:
         return reader.rows("SELECT * FROM cron_jobs") + reader.rows("SELECT * FROM cron_schedules")
 
 
-@pytest.mark.slow
-def test_1500_runs_write_no_declaration_and_the_first_window_is_refused_after_a_prune(
-    jobs: Jobs, cron: Cron, store: Store
+@pytest.mark.parametrize("runs", [150, pytest.param(1500, marks=pytest.mark.campaign)])
+def test_runs_write_no_declaration_and_the_first_window_is_refused_after_a_prune(
+    jobs: Jobs, cron: Cron, store: Store, runs: int
 ) -> None:
     """T3.18: the proof that a slot was run outlives the history of runs, and its own row. R77 on the way."""
-    jobs.every("job")
+    jobs.every("job", keep_executions=runs * 2 // 3)
     before = declarations(store)
-    for _ in range(1500):
+    for _ in range(runs):
         [claim] = jobs.after(60)
         jobs.fire(claim)
     assert declarations(store) == before
-    assert cron.job("job").repeat_completed == 1500
+    assert cron.job("job").repeat_completed == runs
     pruned = cron.upkeep(keep_days=0.01)
-    assert (pruned.runs, pruned.more) == (500, False)
-    assert len(cron.history(job_id="job", limit=10_000)) == 1000
+    assert (pruned.runs, pruned.more) == (runs // 3, False)
+    assert len(cron.history(job_id="job", limit=10_000)) == runs * 2 // 3
     assert cron.slot("job", NOW + 60) is None
     with pytest.raises(SlotSettled) as refused:
         cron.claim("job", NOW + 60)
@@ -231,6 +232,38 @@ def test_pruning_leaves_what_is_open(jobs: Jobs, cron: Cron, store: Store) -> No
         store.core.write(lambda tx: tx.execute("DELETE FROM cron_executions"))
     cron.settle(claim, Succeeded())
     assert (cron.upkeep(keep_days=0.0).slots, cron.history()) == (1, [])
+
+
+def test_nothing_is_claimed_for_a_home_that_was_removed(jobs: Jobs, cron: Cron, store: Store) -> None:
+    jobs.every("job")
+    store.core.write(lambda tx: tx.execute(
+        "INSERT INTO routing_home (one, removed_at, removed_by, removed_because) VALUES (1, 1.0, 'me', 'gone')"
+    ))
+    jobs.clock.advance(60)
+    for call in (lambda: cron.take(None), lambda: cron.take_manual("job", "run"), lambda: cron.claim("job", NOW + 60)):
+        with pytest.raises(HomeRemoved):
+            call()
+    assert cron.slots("job") == []
+
+
+def test_what_is_over_is_let_go_and_what_a_person_closed_is_kept(jobs: Jobs, cron: Cron, store: Store) -> None:
+    jobs.every("job")
+    ids = {}
+    for error in ("resolved", "closed"):
+        [claim] = jobs.after(60)
+        cron.start(claim)
+        incident = cron.settle(claim, Failed(error=error)).incident
+        assert incident is not None
+        ids[error] = incident.incident_id
+    cron.close_incident(ids["closed"])
+    [claim] = jobs.after(60)
+    jobs.fire(claim)
+    cron.edit("job", schedule=Interval(seconds=120, anchor=NOW))
+    jobs.clock.advance(31 * 86_400)
+    assert cron.upkeep().slots == 3
+    assert [one.incident_id for one in cron.incidents()] == [ids["closed"]]
+    with store.core.reader() as reader:
+        assert reader.rows("SELECT version FROM cron_schedules") == [(2,)]
 
 
 def test_each_source_keeps_its_own_history(jobs: Jobs, cron: Cron) -> None:

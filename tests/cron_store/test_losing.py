@@ -84,6 +84,29 @@ def test_an_idempotent_run_of_a_dead_owner_is_run_again_under_its_key(
     assert jobs.records("job") == [(60, 60, "succeeded", "")]
 
 
+@pytest.mark.parametrize("ends", ["coalesced", "paused", "removed", "released and removed"])
+def test_what_had_begun_and_is_not_repeated_is_interrupted_not_missed(
+    jobs: Jobs, cron: Cron, another: Another, ends: str
+) -> None:
+    """`missed` and `skipped` say that there was no effect."""
+    jobs.every("job", effect="idempotent")
+    jobs.clock.advance(60)
+    other, presence = another()
+    other.start(other.take(None).claims[0])
+    presence.end()
+    cron.reap()
+    if ends == "coalesced":
+        jobs.after(60)
+    elif ends == "paused":
+        cron.pause("job", reason="stop")
+    else:
+        [claim] = jobs.after(0) if ends == "released and removed" else [None]
+        cron.remove("job", actor="me", reason="done")
+        assert claim is None or cron.release(claim)
+    [record] = cron.slots("job", until=NOW + 60)
+    assert (record.state, record.reason) == ("interrupted", ends.removeprefix("released and "))
+
+
 def test_a_run_that_was_stopped_on_purpose_is_not_run_again_though_idempotent(jobs: Jobs, cron: Cron) -> None:
     jobs.every("job", effect="idempotent")
     [claim] = jobs.after(60)
@@ -227,6 +250,16 @@ def test_a_hand_off_outlives_its_maker_for_a_while(jobs: Jobs, cron: Cron, anoth
     assert cron.release(claim)
     with pytest.raises(StaleFence):
         another()[0].adopt(late)
+
+
+def test_a_hand_off_that_nobody_took_is_let_go_by_the_rule(jobs: Jobs, cron: Cron) -> None:
+    jobs.every("job", 3600, allowance_seconds=60.0)
+    [claim] = jobs.after(3600)
+    jobs.clock.advance(61)
+    cron.hand_off(claim)
+    assert cron.force_release(living=()) == []
+    jobs.clock.advance(HAND_OFF_SECONDS)
+    assert [one.again for one in cron.force_release(living=())] == [True]
 
 
 def test_what_was_judged_is_what_is_taken(jobs: Jobs, cron: Cron, another: Another) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cron_store.cron import Cron
-from cron_store.records import Delivery, Job
 from cron_store.occurrences.tick import Missed
+from cron_store.records import Delivery, Job
 from cron_store.states import JobState
 from hermes_state.clock import FakeClock
 from hermes_state.store import Store

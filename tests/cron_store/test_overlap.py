@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from cron_store.cron import Cron
 from cron_store.records import Policies, Succeeded
 from cron_store.schedule import Interval
@@ -50,7 +52,7 @@ def test_a_long_job_delays_no_other(jobs: Jobs) -> None:
                 starts.append(jobs.clock.now())
                 jobs.cron.settle(claim, Succeeded())
     assert jobs.cron.is_running("long")
-    assert {later - earlier for earlier, later in zip(starts, starts[1:], strict=False)} == {300.0}
+    assert {later - earlier for earlier, later in itertools.pairwise(starts)} == {300.0}
 
 
 def test_queue_keeps_one(jobs: Jobs) -> None:
@@ -77,6 +79,22 @@ def test_allow_runs_beside_itself(jobs: Jobs) -> None:
         jobs.cron.settle(claim, Succeeded())
     assert [record[2] for record in jobs.records("job")] == ["succeeded"] * 3
     assert jobs.cron.in_flight() == []
+
+
+def test_runs_beside_each_other_do_not_go_beyond_the_repeats(jobs: Jobs) -> None:
+    """What is in flight counts until it is known how it ended."""
+    jobs.every("job", 60, overlap="allow", repeat_times=2)
+    first, second = jobs.after(60)[0], jobs.after(60)[0]
+    assert jobs.after(60) == []
+    assert jobs.records("job")[-1] == (180, 180, "due", "")
+    jobs.cron.release(first)
+    assert [claim.slot for claim in jobs.after(0)] != []
+    jobs.fire(second)
+    [last] = jobs.cron.in_flight("job")
+    jobs.cron.interrupt("job", reason="stop")
+    assert jobs.after(60) == []
+    assert jobs.cron.job("job").repeat_completed == 1
+    assert last.slot is not None
 
 
 def test_a_run_by_hand_overlaps_too_and_takes_no_slot(jobs: Jobs) -> None:

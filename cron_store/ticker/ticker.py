@@ -1,0 +1,277 @@
+"""`CronTicker`: one process ticks many homes; an application embeds it and says what a job does.
+
+Invariant: a home is ticked only under the lease in its own store, and what goes wrong in one home stops no other. A
+claim is begun in a thread of its own home, and ends there; whatever happens in between, it stays known by its fence
+until its row has ended. Nothing is written for a home that has nothing due, but for a sign of life every minute or two.
+
+Not for: what a job does, nor for platforms. A loop that sleeps a minute and then looks was rejected: with the next due
+time known, a job starts when it is due, and an idle home costs two `stat`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from cron_store.occurrences.tick import Notice
+from cron_store.records import Claim
+from cron_store.ticker import ticking
+from cron_store.ticker.deciding import Around, Code, Part, serves
+from cron_store.ticker.draining import Drained, drain
+from cron_store.ticker.finding import Finder, found
+from cron_store.ticker.publishing import Publishing
+from cron_store.ticker.running import Work
+from cron_store.ticker.seats import Openings, Seat, limits
+from cron_store.ticker.ticking import Problem, Rules, Ticked
+from hermes_state.changes.watch import FolderWatch
+from hermes_state.clock import SYSTEM, Clock, clock_from_environment
+from hermes_state.owners import Presence
+
+if TYPE_CHECKING:
+    from hermes_state.host import Host
+
+Caps = int | Callable[[Path], int]
+# A tick of all homes at least that often (facts section 3.3).
+TICK_SECONDS = 60.0
+# How long the loop waits at least: one that cannot do what is due does not spin.
+LEAST_NAP_SECONDS = 0.05
+# How often a loop on a clock that tests move by hand looks at it, in real seconds.
+FAKE_STEP_SECONDS = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One home of a ticker, as data."""
+
+    home: str
+    owns_tick: bool  # we have the lease in its store
+    running: int
+    threads: int
+    is_open: bool
+    next_due_at: float | None  # epoch seconds UTC
+    said: str  # why it is not ticked here
+
+
+class CronTicker:
+    """Ticks homes until it is drained: `start()` in a thread, or `tick()` whenever the application likes.
+
+    Safe for threads; a `with` block drains it at its end.
+    """
+
+    def __init__(
+        self, work: Work, *, homes: Finder | Iterable[Path | str], most_parallel: Caps = 1, host: Host | None = None,
+        code: Code | None = None, clock: Clock | None = None, presence: Presence | None = None,
+        tick_seconds: float = TICK_SECONDS, most_open: int | None = None, most_owned: int | None = None,
+        notice: Notice | None = None, on_problem: Callable[[Problem], None] | None = None, watch: Path | None = None,
+    ) -> None:
+        """`work(running)` does a run, in a thread, and gives how it ended. `homes`: folders, or a function that gives
+        them anew at each tick, such as `installation(root)`; those without a store are passed over.
+
+        `most_parallel`: runs at a time of one home, or a function that says it for a home at each tick. `host`: where
+        other processes of this user are seen; without it nobody yields and nobody stands down. `code`: what this
+        process runs. `watch`: a folder that is watched, so that a profile made there is served at once. `most_open` and
+        `most_owned`: stores open at once, and homes whose owner we stay between ticks; by default what the limit of
+        descriptors allows. `presence`: who writes into the host; for tests. `on_problem` hears at once of what `tick`
+        gives.
+        """
+        self._clock = clock or clock_from_environment()
+        self._find: Finder = homes if callable(homes) else partial(_folders, [Path(one) for one in homes])
+        self._caps = most_parallel
+        self._tick_seconds = tick_seconds
+        most = limits()
+        self._openings = Openings(self._clock, most_open or most[0])
+        self._rules = Rules(
+            clock=self._clock, openings=self._openings, work=work, most_owned=most_owned or most[1], notice=notice,
+            tick_seconds=tick_seconds, on_end=self._on_end, tell=self._tell,
+        )
+        self._publishing = Publishing(host, code or Code(), self._clock, presence, self._tell)
+        self._on_problem = on_problem
+        self._problems: list[Problem] = []
+        self._seats: dict[str, Seat] = {}
+        self._known: dict[str, Path] = {}
+        # One tick at a time, and no tick beside a drain.
+        self._turn = threading.RLock()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._watched = watch
+
+    # --- running ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Tick in a thread until `drain`. Safe to call twice."""
+        with self._lock:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(target=self._loop, name="cron ticker", daemon=True)
+                self._thread.start()
+
+    def tick(self) -> Ticked:
+        """Look at every home once and give what is due to its threads. Raises nothing of a home: see `problems`."""
+        with self._turn:
+            if self._stopped:
+                return Ticked()
+            self._rescan()
+            around = self._publishing.around()
+            done = Ticked()
+            for seat in list(self._seats.values()):
+                done = done.plus(self._tick_seat(seat, around))
+            for home, error in self._openings.failures[:]:
+                self._openings.failures.pop(0)
+                self._tell(Problem(home=home, error=error))
+            self._publishing.publish(self._seats.values())
+            with self._lock:
+                problems, self._problems = tuple(self._problems), []
+            return done.plus(Ticked(problems=problems))
+
+    def wake(self) -> None:
+        """Have the thread tick now."""
+        self._wake.set()
+
+    def wait_idle(self, seconds: float = 60.0) -> bool:
+        """Until no thread of any home is left, or for `seconds` of the machine's time; whether none is."""
+        return all([seat.pool.wait_idle(seconds) for seat in list(self._seats.values())])
+
+    def drain(self, *, seconds: float = 30.0, interrupt: str | None = None) -> Drained:
+        """Take nothing new, wait for what runs, and let go of every home; names what is still at it.
+
+        `seconds` of the machine's time, for all together. `interrupt`: why runs are asked to stop; they end as
+        interrupted then, whatever they say. A run that goes on is left alone and stays ours: only the end of its thread
+        or of the process ends it. Said again, it waits for those.
+        """
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+        self._wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with self._turn:
+            return drain(self._seats, self._rules, self._publishing, seconds=seconds, interrupt=interrupt)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.drain()
+
+    # --- predicates ------------------------------------------------------------------------------------------
+
+    def serves(self, home: str | os.PathLike[str]) -> bool:
+        """Whether a home is in the ticked set of this cycle."""
+        return serves(self._seats, os.path.realpath(home))
+
+    def owns_cron_tick_for(self, home: str | os.PathLike[str]) -> bool:
+        """Whether we have the tick lease of that home, by its row and clock now, and tick it. No when that cannot be
+        read."""
+        seat = self._seats.get(os.path.realpath(home))
+        if seat is None or seat.lease is None:
+            return False
+        try:
+            with self._openings.use(seat):
+                return seat.lease is not None and seat.lease.expires_in_seconds() > 0
+        except Exception as error:
+            self._tell(Problem(home=seat.home, error=error))
+            return False
+
+    def live_gateway_ticking(self, home: str | os.PathLike[str]) -> bool:
+        """Whether another process serves that home, lives and was heard in the last 120 s. No when that is unknown."""
+        return self._publishing.around(anew=True).live_gateway_ticking(os.path.realpath(home)) is not None
+
+    def standings(self) -> list[Standing]:
+        """Every home of this cycle, as it stands here."""
+        return [
+            Standing(
+                home=seat.home, owns_tick=seat.lease is not None, running=len(seat.runs), threads=seat.pool.threads,
+                is_open=seat.store is not None, next_due_at=seat.next_due_at, said=seat.said,
+            )
+            for seat in list(self._seats.values())
+        ]
+
+    def in_flight(self) -> list[Claim]:
+        """The claims of this process, of all homes: for a drain and for metrics, never for whether one job runs."""
+        found = []
+        for seat in list(self._seats.values()):
+            found += seat.claims()
+        return found
+
+    # --- within ----------------------------------------------------------------------------------------------
+
+    def _rescan(self) -> None:
+        """Take in the homes that came, and let go of those that went."""
+        homes = found(self._find, self._known)
+        for home in [home for home in self._seats if home not in homes]:
+            seat = self._seats[home]
+            for running in list(seat.runs.values()):
+                running.end(f"{home} is not served any more")
+            if ticking.leave(seat, self._rules):
+                del self._seats[home]  # its threads are over; else once they are
+        for home, path in homes.items():
+            cap = self._caps(path) if callable(self._caps) else self._caps
+            seat = self._seats.get(home) or self._seats.setdefault(home, Seat(path, cap))
+            seat.pool.cap = max(0, cap)
+            seat.leaving = False
+
+    def _tick_seat(self, seat: Seat, around: Around) -> Ticked:
+        if seat.leaving:
+            return Ticked()
+        try:
+            part = around.part(seat.home)
+            if part is not Part.TICK:
+                return ticking.stand_aside(seat, self._rules, part, around.why(seat.home, self._publishing.code))
+            return ticking.tick(seat, self._rules)
+        except Exception as error:
+            ticking.fail(seat, self._rules, error)
+            self._tell(Problem(home=seat.home, error=error))
+            return Ticked()
+
+    def _on_end(self, seat: Seat) -> None:
+        """A run is over: its home may have more that waits for a thread."""
+        if seat.next_due_at is not None and seat.next_due_at <= self._clock.now():
+            self._wake.set()
+
+    def _tell(self, problem: Problem) -> None:
+        with self._lock:
+            self._problems.append(problem)
+            del self._problems[:-1000]
+        if self._on_problem is not None:
+            self._on_problem(problem)
+
+    def _loop(self) -> None:
+        folder = self._watched if self._watched is not None and self._watched.is_dir() else None
+        watch = None if folder is None else FolderWatch(folder, stop=self._wake)
+        try:
+            while not self._stopped:
+                self._wake.clear()
+                self.tick()
+                if watch is None and self._watched is not None and self._watched.is_dir():
+                    watch = FolderWatch(self._watched, stop=self._wake)
+                self._nap(watch)
+        finally:
+            if watch is not None:
+                watch.close()
+
+    def _nap(self, watch: FolderWatch | None) -> None:
+        until = self._clock.now() + self._tick_seconds
+        for seat in list(self._seats.values()):
+            if seat.wakes_at is not None:
+                until = min(until, seat.wakes_at)
+        deadline = self._clock.monotonic() + max(LEAST_NAP_SECONDS, until - self._clock.now())
+        while not self._stopped and not self._wake.is_set():
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return
+            step = left if self._clock is SYSTEM else FAKE_STEP_SECONDS
+            if watch is not None and watch.watches:
+                if watch.nap(step):
+                    return
+            else:
+                self._wake.wait(step)
+
+
+def _folders(folders: list[Path]) -> list[Path]:
+    return folders

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cron_store.jobs import declaring
 from cron_store.jobs.rows import find
 from cron_store.records import Job, Policies
+from cron_store.runs import rows as run_rows
 from cron_store.schedule import Schedule
 from cron_store.states import RunState
 from hermes_state.errors import InvalidInput
@@ -67,18 +68,14 @@ def bring_in_run(
     tx: Transaction, job_id: str, foreign_id: str, *, state: RunState, claimed_at: float, started_at: float | None,
     finished_at: float, error: str | None = None, detail: Mapping[str, Any] | None = None,
 ) -> int:
-    """A run that ended elsewhere, as history of a job that may be unknown here; gives its fence. Raises `InvalidInput`."""
+    """A run that ended elsewhere, as history of a job that may not be here; gives its fence. Raises `InvalidInput`."""
     if state not in ENDED:
         raise InvalidInput(f"An imported run has ended: {state} is no end.", argument="state")
-    tx.execute(
-        "INSERT INTO cron_executions (job_id, lane, source, state, claimed_at, started_at, finished_at, error, result)"
-        " VALUES (?, '', 'import', ?, ?, ?, ?, ?, ?)",
-        (
-            job_id, str(state), claimed_at, started_at, finished_at, error,
-            json.dumps({**(detail or {}), FOREIGN_ID: foreign_id}, separators=(",", ":")),
-        ),
+    content = json.dumps({**(detail or {}), FOREIGN_ID: foreign_id}, separators=(",", ":"))
+    return run_rows.write_imported(
+        tx, job_id=job_id, state=state, claimed_at=claimed_at, started_at=started_at, finished_at=finished_at,
+        error=error, result=content,
     )
-    return tx.last_insert_rowid()
 
 
 def brought_in(reader: Reader) -> set[str]:

@@ -142,12 +142,16 @@ VERBS: dict[str, Verb] = {
         f"{_COMMANDS}.cron.pause", Access.ONLINE, "Pause cron jobs: their slots are skipped until they are resumed."
     ),
     "cron resume": Verb(
-        f"{_COMMANDS}.cron.resume", Access.ONLINE, "Resume paused cron jobs: they go on with their first slot after now."
+        f"{_COMMANDS}.cron.resume", Access.ONLINE,
+        "Resume paused cron jobs: they go on with their first slot after now.",
     ),
     "cron remove": Verb(f"{_COMMANDS}.cron.remove", Access.ONLINE, "Remove cron jobs for good."),
     "cron run": Verb(f"{_COMMANDS}.cron.run", Access.ONLINE, "Run a cron job now, by one command."),
     "cron next": Verb(
         f"{_COMMANDS}.cron.next", Access.READ, "Show the next slots of a cron job, in its own zone and in UTC."
+    ),
+    "cron status": Verb(
+        f"{_COMMANDS}.cron.status", Access.READ, "Say whether the cron jobs of this home fire, and who ticks it."
     ),
     "cron inflight": Verb(
         f"{_COMMANDS}.cron.inflight", Access.READ, "List the cron runs in flight: by whom, since when."
@@ -159,6 +163,9 @@ VERBS: dict[str, Verb] = {
     "cron gc": Verb(f"{_COMMANDS}.cron.gc", Access.ONLINE, "Let go of old records of slots, runs and events."),
     "cron tick": Verb(
         f"{_COMMANDS}.cron.tick", Access.ONLINE, "Tick this home once, and run what is due by one command."
+    ),
+    "cron calendar": Verb(
+        f"{_COMMANDS}.cron.calendar", Access.READ, "Draw the week ahead and what became of the last one."
     ),
     "cron import": Verb(
         f"{_COMMANDS}.cron.import_", Access.ONLINE, "Bring in the cron jobs of hermes-agent; hand them over."

@@ -11,9 +11,12 @@ from typing import Any
 import click
 import pytest
 
+from cron_store.cron import Cron
+from cron_store.schedule import parse
 from hermes_state import open_store
 from maintenance.verbs import VERBS, Access
 from tests.support.children import PROJECT
+from tests.support.cron_peer import fixture as cron_home
 
 DOCUMENT = PROJECT / "docs" / "cli-json.md"
 STORE_OPTIONS = {"home", "profile", "db", "as_json"}
@@ -68,16 +71,37 @@ CALLS: dict[str, str] = {
     "instances tombstones": "",
     "instances gc": "--dry-run",
     "routing list": "",
+    "cron list": "",
+    "cron show": "{job}",
+    "cron add": "another 30m --zone UTC --dry-run",
+    "cron edit": "{job} --name Another --dry-run",
+    "cron pause": "{job} --reason test --dry-run",
+    "cron resume": "{job} --dry-run",
+    "cron remove": "{job} --reason test --dry-run",
+    "cron run": "{job} --exec true",
+    "cron next": "{job}",
+    "cron status": "",
+    "cron inflight": "",
+    "cron history": "",
+    "cron missed": "",
+    "cron gc": "--dry-run",
+    "cron tick": "--once --exec true",
+    "cron calendar": "",
+    "cron import": "--from {peer} --dry-run",
     "host status": "",
     "host decide": "--explain",
     "doctor": "",
     "locks": "",
     "install-shim": "--dry-run",
 }
+# What the words of CALLS are where nothing is looked up.
+NOBODY: dict[str, object] = {
+    "session": "x", "obligation": 1, "instance": "x", "removable": "x", "job": "x", "peer": "nowhere",
+}
 # A file of hermes-agent is refused by them: they are run on a native store.
 NATIVE_ONLY = (
     "sessions compact", "sessions view",
-    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing "))),
+    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing ", "cron "))),
 )
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
@@ -196,6 +220,8 @@ def test_the_document_has_the_promised_fields_and_no_others(
         arguments = arguments.replace("{session}", small_native_store(db))
         for word, value in others(db).items():
             arguments = arguments.replace(f"{{{word}}}", str(value))
+        if "{peer}" in arguments:
+            arguments = arguments.replace("{peer}", str(cron_home("0.19.0", tmp_path / "peer")))
         arguments = f"{arguments} --db {db}"
     elif "{session}" in arguments:
         listed = run_cli("sessions", "list", "--json").json
@@ -219,7 +245,10 @@ def test_the_document_of_a_native_store_has_no_field_that_nobody_promised(
     db = tmp_path / "native" / "state.db"
     session = small_native_store(db)
     foreign = store_copy("0.19.0")
-    words = CALLS[name].format(session=session, out=tmp_path / "out.jsonl", **others(db)).split()
+    given = {"session": session, "out": tmp_path / "out.jsonl", "peer": tmp_path / "peer", **others(db)}
+    words = CALLS[name].format(**given).split()
+    if name == "cron import":
+        cron_home("0.19.0", tmp_path / "peer")
     if name == "sessions import":
         words = [str(foreign), "--dry-run"]
     if name == "sessions restore":
@@ -251,7 +280,8 @@ def others(db: Path) -> dict[str, object]:
             store.instances.enroll(gone, nickname=gone, actor="test")
             store.instances.revoke(gone, actor="test", reason="test")
             store.instances.remove(gone, actor="test", reason="test")
-    return {"obligation": owed, "instance": "gateway", "removable": "typo"}
+        Cron(store).add("brief", parse("every 30m", zone="UTC", now=0))
+    return {"obligation": owed, "instance": "gateway", "removable": "typo", "job": "brief"}
 
 
 def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -292,7 +322,7 @@ def test_a_missing_store_exits_1_and_creates_nothing(name: str, run_cli, tmp_pat
         return
     missing = tmp_path / "empty" / "state.db"
     missing.parent.mkdir()
-    given = {"session": "x", "out": tmp_path / "out.jsonl", "obligation": 1, "instance": "x", "removable": "x"}
+    given = NOBODY | {"out": tmp_path / "out.jsonl"}
     words = [word.format(**given) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", missing, "--json")
     assert (ran.exit_code, ran.stdout) == (1, "")
@@ -308,7 +338,7 @@ def test_a_file_that_is_no_store_exits_65(name: str, run_cli, tmp_path: Path) ->
         return
     text = tmp_path / "notes.db"
     text.write_text("not a database at all, but long enough to look at\n" * 100)
-    given = {"session": "x", "out": tmp_path / "out.jsonl", "obligation": 1, "instance": "x", "removable": "x"}
+    given = NOBODY | {"out": tmp_path / "out.jsonl"}
     words = [word.format(**given) for word in CALLS[name].split()]
     ran = run_cli(*name.split(), *words, "--db", text)
     assert ran.exit_code == 65, (ran.stdout, ran.stderr)

@@ -11,6 +11,7 @@ served ten homes ticked none of them, because one of them had a newer server.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -84,12 +85,7 @@ class Around:
 
     def live_gateway_ticking(self, home: str) -> TickerSeen | None:
         """Another process that serves this very home, lives and was heard in the last 120 s; the newest code first."""
-        found = [
-            one for one in self.tickers
-            if one.ticking.home == home and one.ticking.standing in _SERVES and one.is_fresh
-            and not is_us(one.identity, self.pid)
-        ]
-        return min(found, key=lambda one: one.ticking.code_sha != self.disk_sha, default=None)
+        return self._serving.get(home)
 
     def newer(self, home: str) -> TickerSeen | None:
         """The same, when it runs what lies on disk and we do not."""
@@ -100,14 +96,30 @@ class Around:
 
     def own_gateway(self, home: str) -> RunStatus | None:
         """The live gateway of another process that was started for this very home."""
+        return self._gateways.get(home)
+
+    @functools.cached_property
+    def _serving(self) -> dict[str, TickerSeen]:
+        """Every home that is asked about is asked about at once: 200 homes times 200 rows are too many."""
+        found: dict[str, TickerSeen] = {}
+        for one in self.tickers:
+            said = one.ticking
+            others = said.standing in _SERVES and one.is_fresh and not is_us(one.identity, self.pid)
+            if others and (said.home not in found or said.code_sha == self.disk_sha):
+                found[said.home] = one
+        return found
+
+    @functools.cached_property
+    def _gateways(self) -> dict[str, RunStatus]:
+        found: dict[str, RunStatus] = {}
         for one in self.runs:
             run = one.judged.gateway
             if (
-                run.home == home and run.kind is Kind.GATEWAY and run.state not in TERMINAL and one.judged.may_live
-                and one.is_fresh and not is_us(run.identity, self.pid)
+                run.kind is Kind.GATEWAY and run.state not in TERMINAL and one.judged.may_live and one.is_fresh
+                and not is_us(run.identity, self.pid)
             ):
-                return one
-        return None
+                found.setdefault(run.home, one)
+        return found
 
     def part(self, home: str) -> Part:
         """What we do for a home."""

@@ -5,8 +5,9 @@ its store is opened for a look and closed after it. What is due soon stays open,
 recently used closing first; an open store that is in use is never closed, whoever wants to open waits for it. No store
 is ever made, and a home that was removed, or marked so, is not opened.
 
-A look is left out where nothing can have changed: every commit of any process writes to the -wal, so a home whose two
-files are what they were at two looks, and whose next job is not due yet, needs none. `os.stat` opens nothing.
+A look is left out where nothing can have changed: every commit of any process writes to the -wal, and a checkpoint does
+not, so a home whose next job is not due yet needs none while its -wal stays what it was some time before the last look.
+`os.stat` opens nothing, and where file times do not tell, the next sign of life looks.
 
 Not for: what is done in a home (see `ticker`). A connection for each home was rejected: with its writer it is five
 descriptors, and 200 homes are beyond a limit of 1,024.
@@ -45,7 +46,11 @@ DESCRIPTORS_OPEN = 11
 # What the rest of a program may use under the limit, or half of the limit where it is small.
 RESERVE = 256
 
-Sign = tuple[tuple[int, int, int], ...]
+# How long before a look the -wal must have been what it was then: kernels keep times of up to 10 ms, so that a commit
+# just before a look and one just after it may leave the same time.
+STILL_SECONDS = 0.02
+
+Sign = tuple[int, int, int, int]  # inode of the store; time, bytes and inode of its -wal
 
 
 class Seat:
@@ -55,7 +60,9 @@ class Seat:
         self.path = path
         self.home = str(path)
         self.store_path = path / STORE_NAME
+        self._main, self._wal = os.fspath(self.store_path), f"{self.store_path}-wal"
         self.pool = HomePool(path.name, cap)
+        self.store_id = ""  # of the store that was open last
         self.presence: Presence | None = None
         self.cron: Cron | None = None  # stays when the store is closed
         self.lease: Lease | None = None
@@ -70,11 +77,14 @@ class Seat:
         self.waits_for: OwnerIdentity | None = None  # who has the lease, and until when nothing else need be asked
         self.waits_boottime = 0.0
         self.sign: Sign | None = None  # the files at the last look
-        self.is_still = False  # whether they were the same at the look before
+        self.sign_since = 0.0  # when a look saw them so first; monotonic seconds
+        self.is_still = False  # whether a look long enough after that saw the same
+        self.to_confirm = False  # its store was closed too soon after our own commit for that: one look more will tell
         self.standing = TickStanding.WAITS
         self.since = 0.0  # of that standing; epoch seconds UTC
         self.said = ""  # why it is not ticked by us
         self.told: str | None = None  # the error that its row tells
+        self.wrote = False  # whether the store has frames of ours since it was opened
         # of `Openings`:
         self.store: Store | None = None
         self.users = 0
@@ -98,24 +108,27 @@ class Seat:
 
     def files(self) -> Sign:
         """What the files look like now. Opens nothing."""
-        found = []
-        for name in (STORE_NAME, f"{STORE_NAME}-wal"):
-            try:
-                state = os.stat(self.path / name)
-            except OSError:
-                found.append((0, 0, 0))
-            else:
-                found.append((state.st_mtime_ns, state.st_size, state.st_ino))
-        return tuple(found)
+        try:
+            main, wal = os.stat(self._main), os.stat(self._wal)
+        except OSError:
+            return 0, 0, 0, 0
+        return main.st_ino, wal.st_mtime_ns, wal.st_size, wal.st_ino
 
-    def looked(self, sign: Sign) -> None:
-        """Note what the files were like before a look."""
-        self.is_still = sign == self.sign
-        self.sign = sign
+    def looked(self, sign: Sign, *, now: float) -> None:
+        """Note what the files were like before a look, and when that was (monotonic seconds)."""
+        if sign != self.sign:
+            self.sign, self.sign_since = sign, now
+        self.is_still = now - self.sign_since >= STILL_SECONDS
 
     def may_rest(self) -> bool:
-        """Whether a look could show nothing new: no commit since two looks that saw the same files."""
-        return self.is_still and self.files() == self.sign
+        """Whether a look could show nothing new: there was no commit since one that saw all."""
+        return self.is_still and self.sign != (0, 0, 0, 0) and self.files() == self.sign
+
+    def disown(self) -> None:
+        """Be no owner at this home any more, as the end of the process would have it."""
+        presence, self.presence, self.cron, self.lease = self.presence, None, None, None
+        if presence is not None:
+            presence.end()
 
     def owner(self, clock: Clock) -> Presence:
         """What we are at this home; made when it is first needed. Raises `CannotOpen`."""
@@ -196,6 +209,10 @@ class Openings:
             with core.reader() as reader:
                 guard(reader, home_of(core))
             store = Store(core)
+            if seat.store_id not in ("", store.store_id):
+                # Deleted and made anew: our lock file went with the old one, and so did all that was ours there.
+                seat.disown()
+            seat.store_id = store.store_id
             if seat.cron is None:
                 seat.cron = Cron(store, presence=seat.owner(self._clock))
                 self.owners.add(seat)
@@ -206,7 +223,7 @@ class Openings:
         except BaseException:
             release(core)
             raise
-        seat.store = store
+        seat.store, seat.wrote = store, False
         self._open[seat] = None
 
 

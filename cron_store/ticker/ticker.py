@@ -26,7 +26,7 @@ from cron_store.ticker.draining import Drained, drain
 from cron_store.ticker.finding import Finder, found
 from cron_store.ticker.publishing import Publishing
 from cron_store.ticker.running import Work
-from cron_store.ticker.seats import Openings, Seat, limits
+from cron_store.ticker.seats import STILL_SECONDS, Openings, Seat, limits
 from cron_store.ticker.ticking import Problem, Rules, Ticked
 from hermes_state.changes.watch import FolderWatch
 from hermes_state.clock import SYSTEM, Clock, clock_from_environment
@@ -80,6 +80,7 @@ class CronTicker:
         gives.
         """
         self._clock = clock or clock_from_environment()
+        self._wake = threading.Event()
         self._find: Finder = homes if callable(homes) else partial(_folders, [Path(one) for one in homes])
         self._caps = most_parallel
         self._tick_seconds = tick_seconds
@@ -87,7 +88,7 @@ class CronTicker:
         self._openings = Openings(self._clock, most_open or most[0])
         self._rules = Rules(
             clock=self._clock, openings=self._openings, work=work, most_owned=most_owned or most[1], notice=notice,
-            tick_seconds=tick_seconds, on_end=self._on_end, tell=self._tell,
+            tick_seconds=tick_seconds, on_end=self._wake.set, tell=self._tell,
         )
         self._publishing = Publishing(host, code or Code(), self._clock, presence, self._tell)
         self._on_problem = on_problem
@@ -97,7 +98,6 @@ class CronTicker:
         # One tick at a time, and no tick beside a drain.
         self._turn = threading.RLock()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
         self._watched = watch
@@ -111,23 +111,48 @@ class CronTicker:
                 self._thread = threading.Thread(target=self._loop, name="cron ticker", daemon=True)
                 self._thread.start()
 
-    def tick(self) -> Ticked:
-        """Look at every home once and give what is due to its threads. Raises nothing of a home: see `problems`."""
+    def tick(self, *, signs: bool = True) -> Ticked:
+        """Look at every home once and give what is due to its threads. Raises nothing of a home: see `problems`.
+
+        A home is opened every minute or two to say that it is ticked, which takes some milliseconds; without `signs`
+        that is left to later ticks, or to `sign`. The thread of `start` does so, so that no job waits for it.
+        """
         with self._turn:
             if self._stopped:
                 return Ticked()
-            self._rescan()
+            try:
+                self._rescan()
+            except Exception as error:  # those that were found before are ticked
+                self._tell(Problem(home="", error=error))
             around = self._publishing.around()
             done = Ticked()
             for seat in list(self._seats.values()):
-                done = done.plus(self._tick_seat(seat, around))
-            for home, error in self._openings.failures[:]:
-                self._openings.failures.pop(0)
-                self._tell(Problem(home=home, error=error))
+                done = done.plus(self._tick_seat(seat, around, signs=signs))
+            while self._openings.failures:
+                home, failure = self._openings.failures.pop(0)
+                self._tell(Problem(home=home, error=failure))
             self._publishing.publish(self._seats.values())
             with self._lock:
                 problems, self._problems = tuple(self._problems), []
             return done.plus(Ticked(problems=problems))
+
+    def sign(self) -> bool:
+        """Have the one home say that it lives that has to first, or have one looked at that said so just now, so that
+        the next tick need not; False when there is none."""
+        with self._turn:
+            mine = [seat for seat in self._seats.values() if seat.lease is not None and not seat.leaving]
+            first = min(mine, key=self._sign_in, default=None)
+            if self._stopped or first is None:
+                return False
+            if self._sign_in(first) > 0:
+                now = self._clock.monotonic()
+                after = (seat for seat in mine if seat.to_confirm and now - seat.sign_since >= STILL_SECONDS)
+                first = next(after, None)
+            if first is None:
+                return False
+            first.to_confirm = False
+            self._tick_seat(first, self._publishing.around(), signs=True)
+            return True
 
     def wake(self) -> None:
         """Have the thread tick now."""
@@ -216,30 +241,30 @@ class CronTicker:
             seat.pool.cap = max(0, cap)
             seat.leaving = False
 
-    def _tick_seat(self, seat: Seat, around: Around) -> Ticked:
+    def _tick_seat(self, seat: Seat, around: Around, *, signs: bool) -> Ticked:
         if seat.leaving:
             return Ticked()
         try:
             part = around.part(seat.home)
             if part is not Part.TICK:
                 return ticking.stand_aside(seat, self._rules, part, around.why(seat.home, self._publishing.code))
-            return ticking.tick(seat, self._rules)
+            return ticking.tick(seat, self._rules, signs=signs)
         except Exception as error:
             ticking.fail(seat, self._rules, error)
             self._tell(Problem(home=seat.home, error=error))
             return Ticked()
 
-    def _on_end(self, seat: Seat) -> None:
-        """A run is over: its home may have more that waits for a thread."""
-        if seat.next_due_at is not None and seat.next_due_at <= self._clock.now():
-            self._wake.set()
 
     def _tell(self, problem: Problem) -> None:
         with self._lock:
             self._problems.append(problem)
             del self._problems[:-1000]
         if self._on_problem is not None:
-            self._on_problem(problem)
+            try:
+                self._on_problem(problem)
+            except Exception as error:
+                with self._lock:
+                    self._problems.append(Problem(home=problem.home, error=error))
 
     def _loop(self) -> None:
         folder = self._watched if self._watched is not None and self._watched.is_dir() else None
@@ -247,7 +272,10 @@ class CronTicker:
         try:
             while not self._stopped:
                 self._wake.clear()
-                self.tick()
+                try:
+                    self.tick(signs=False)
+                except Exception as error:  # the thread goes on: one that ended without a word would fire nothing
+                    self._tell(Problem(home="", error=error))
                 if watch is None and self._watched is not None and self._watched.is_dir():
                     watch = FolderWatch(self._watched, stop=self._wake)
                 self._nap(watch)
@@ -255,7 +283,11 @@ class CronTicker:
             if watch is not None:
                 watch.close()
 
+    def _sign_in(self, seat: Seat) -> float:
+        return ticking.sign_in(seat, self._rules)
+
     def _nap(self, watch: FolderWatch | None) -> None:
+        """Until something is due, or changed, or a tick of all is; meanwhile homes say that they live, one by one."""
         until = self._clock.now() + self._tick_seconds
         for seat in list(self._seats.values()):
             if seat.wakes_at is not None:
@@ -265,6 +297,11 @@ class CronTicker:
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 return
+            if self.sign():
+                continue
+            mine = [seat for seat in list(self._seats.values()) if seat.lease is not None]
+            signs = [STILL_SECONDS if seat.to_confirm else self._sign_in(seat) for seat in mine]
+            left = max(LEAST_NAP_SECONDS, min([left, *signs]))
             step = left if self._clock is SYSTEM else FAKE_STEP_SECONDS
             if watch is not None and watch.watches:
                 if watch.nap(step):

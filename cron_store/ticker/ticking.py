@@ -40,7 +40,7 @@ BEAT_SECONDS, IDLE_BEAT_SECONDS = 60.0, 90.0
 class Problem:
     """Something that did not go as it should; nothing of it is lost but the time."""
 
-    home: str
+    home: str  # "": of the ticker itself
     error: Exception
     job_id: str | None = None  # None: of the home
     fence: int | None = None
@@ -73,7 +73,7 @@ class Rules:
     most_owned: int
     notice: Notice | None
     tick_seconds: float
-    on_end: Callable[[Seat], None]
+    on_end: Callable[[], None]  # a run is over: its job, or another, may be due by that
     tell: Callable[[Problem], None]
 
     def opened(self, seat: Seat) -> Callable[[], AbstractContextManager[Cron]]:
@@ -81,20 +81,20 @@ class Rules:
         return lambda: self.openings.use(seat)
 
 
-
-def tick(seat: Seat, rules: Rules) -> Ticked:
-    """One tick of a home that is ours to tick. Raises what its store raises."""
+def tick(seat: Seat, rules: Rules, *, signs: bool) -> Ticked:
+    """One tick of a home that is ours to tick; with `signs`, it also says that it lives where that is due. Raises what
+    its store raises."""
     keep(seat, rules)
     at = rules.clock.now()
     due = seat.next_due_at is not None and seat.next_due_at <= at
-    beats = _is_over(seat.beat_boottime, BEAT_SECONDS if seat.store is not None else IDLE_BEAT_SECONDS, rules)
+    beats = signs and sign_in(seat, rules) <= 0
     if seat.lease is None:
         if _still_waits(seat, rules):
             return Ticked()
     elif not due and not beats and seat.may_rest():
         _close_idle(seat, rules)
         return Ticked()
-    sign = seat.files()
+    began, sign = rules.clock.monotonic(), seat.files()
     with rules.openings.use(seat) as cron:
         beats = _take_lease(seat, cron, rules) or beats
         if seat.lease is None:
@@ -105,7 +105,17 @@ def tick(seat: Seat, rules: Rules) -> Ticked:
             except (StaleFence, LeaseLost) as lost:
                 lose(seat, str(lost), rules)
                 raise
-            seat.looked(sign)
+            seat.looked(sign, now=began)
+            if seat.wrote and _is_idle(seat, rules) and seat.store is not None:
+                # What we wrote would have it looked at again. The checkpoint is that of its close, made here, and takes
+                # about as long as file times need; so the look after it is the last one.
+                seat.looked(seat.files(), now=rules.clock.monotonic())
+                seat.store.core.writer.checkpoint()
+                seat.looked(seat.files(), now=rules.clock.monotonic())
+                seat.next_due_at, seat.wrote = cron.next_due_at(), False
+                seat.to_confirm = not seat.is_still
+            else:
+                seat.to_confirm = False
     if not seat.busy and len(rules.openings.owners) > rules.most_owned:
         give_up(seat, rules)
     else:
@@ -125,7 +135,7 @@ def stand_aside(seat: Seat, rules: Rules, part: Part, why: str) -> Ticked:
             if part is Part.YIELD and heard is not None and heard.owner == lease.owner:
                 # Until the other one is heard, this home is not green.
                 cron.heartbeat(error=why)
-    lose(seat, why, rules)
+        lose(seat, why, rules)
     seat.stands(TickStanding.YIELDS if part is Part.YIELD else TickStanding.STANDS_DOWN, why, at=rules.clock.now())
     _close_idle(seat, rules)
     return Ticked()
@@ -160,8 +170,9 @@ def fail(seat: Seat, rules: Rules, error: Exception) -> None:
     said = f"{type(error).__name__}: {error}"
     seat.stands(TickStanding.FAILS, said, at=rules.clock.now())
     seat.wakes_at = None
-    if seat.lease is None or seat.told == said:
+    if seat.lease is None or (seat.told == said and sign_in(seat, rules) > 0):
         return
+    seat.beat_boottime = rules.clock.boottime()  # also where it fails: it is not tried again before the next is due
     try:
         with rules.openings.use(seat) as cron:
             cron.heartbeat(error=said)
@@ -169,6 +180,15 @@ def fail(seat: Seat, rules: Rules, error: Exception) -> None:
         rules.tell(Problem(home=seat.home, error=also))
     else:
         seat.told = said
+
+
+def sign_in(seat: Seat, rules: Rules) -> float:
+    """In how many seconds a home that we tick has to say that it lives; 0 or less: now."""
+    if seat.beat_boottime is None:
+        return 0.0
+    most = BEAT_SECONDS if seat.store is not None else IDLE_BEAT_SECONDS
+    gone = rules.clock.boottime() - seat.beat_boottime
+    return most - gone if gone >= 0 else 0.0
 
 
 def lose(seat: Seat, why: str, rules: Rules) -> None:
@@ -205,9 +225,7 @@ def give_up(seat: Seat, rules: Rules) -> None:
     lose(seat, seat.said, rules)
     rules.openings.close(seat)
     rules.openings.owners.discard(seat)
-    presence, seat.presence, seat.cron = seat.presence, None, None
-    if presence is not None:
-        presence.end()
+    seat.disown()
 
 
 # --- within ------------------------------------------------------------------------------------------------------
@@ -239,6 +257,7 @@ def _still_waits(seat: Seat, rules: Rules) -> bool:
 
 def _look(seat: Seat, cron: Cron, lease: Lease, rules: Rules, *, beats: bool) -> Ticked:
     if beats:
+        seat.wrote = True
         lease.renew()
         cron.reap(lease)
         cron.force_release(seat.pool.living(), lease=lease)
@@ -270,6 +289,7 @@ def _say(seat: Seat, cron: Cron, rules: Rules, unreadable: dict[str, Exception],
         for job_id, error in unreadable.items():
             rules.tell(Problem(home=seat.home, error=error, job_id=job_id))
     if beats or said != seat.told:
+        seat.wrote = True
         cron.heartbeat(succeeded=said is None, error=said)
         seat.told = said
         seat.beat_boottime = rules.clock.boottime()
@@ -278,6 +298,7 @@ def _say(seat: Seat, cron: Cron, rules: Rules, unreadable: dict[str, Exception],
 
 def _begin(seat: Seat, claim: Claim, rules: Rules) -> None:
     running = Running(claim=claim)
+    seat.wrote = True
     with seat.lock:
         seat.runs[claim.fence] = running
         if seat.kept_boottime is None or len(seat.runs) == 1:
@@ -302,15 +323,19 @@ def _ended(seat: Seat, running: Running, ended: Ended, rules: Rules) -> None:
             seat.owed.append(ended.owed)
     if ended.error is not None:
         rules.tell(Problem(home=seat.home, error=ended.error, job_id=claim.job_id, fence=claim.fence))
-    rules.on_end(seat)
+    rules.on_end()
 
 
 def _close_idle(seat: Seat, rules: Rules) -> None:
     """Close its store unless it is needed soon."""
-    if seat.store is None or seat.busy:
-        return
-    if seat.next_due_at is None or seat.next_due_at > rules.clock.now() + rules.tick_seconds:
+    if seat.store is not None and _is_idle(seat, rules):
         rules.openings.close(seat)
+
+
+def _is_idle(seat: Seat, rules: Rules) -> bool:
+    """Whether nothing of it is needed before the next tick of all."""
+    later = rules.clock.now() + rules.tick_seconds
+    return not seat.busy and (seat.next_due_at is None or seat.next_due_at > later)
 
 
 def _is_over(since: float | None, seconds: float, rules: Rules) -> bool:

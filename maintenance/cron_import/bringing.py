@@ -1,8 +1,8 @@
 """Bringing the jobs of a home of hermes-agent into a native store, and handing their runs over.
 
 Invariant: every job comes in paused, all in one transaction whose counts are compared before it commits. Handing over
-pauses a job there before it is resumed here, both under hermes-agent's own locks: whenever this process dies, a job runs
-on one side or on none, never on both, and the same command again finishes it.
+pauses a job there before it is resumed here, both under hermes-agent's own locks: whenever this process dies, a job
+runs on one side or on none, never on both, and the same command again finishes it.
 
 Not for: where the files are or what they mean (`reading`, `translating`). Resuming first was rejected: a kill between
 the two ran every job twice.
@@ -148,8 +148,8 @@ def _verify(tx: Transaction, intake: Intake, done: Brought, jobs_before: int, ru
         or not all(run.foreign_id in known for run in intake.runs)
     ):
         raise Refused(
-            f"The counts differ: {len(intake.kept.records)} jobs and {len(intake.runs)} runs of {intake.home} would have"
-            f" become {jobs - jobs_before} and {runs - runs_before} in {tx.path}. Nothing was changed.",
+            f"The counts differ: {len(intake.kept.records)} jobs and {len(intake.runs)} runs of {intake.home} would"
+            f" have become {jobs - jobs_before} and {runs - runs_before} in {tx.path}. Nothing was changed.",
             hint=f"Report it, with {intake.kept.folder / reading.JOBS}.", path=tx.path,
         )
 
@@ -167,28 +167,28 @@ def hand_over(store: Store, intake: Intake, done: Brought, locks: Locks) -> None
     """
     here = {*done.new, *done.renewed, *done.present}
     there = [job for job in intake.jobs if job.job_id in here and job.active_there]
-    _pause_there(intake, {job.job_id for job in there}, locks, store.core.clock.now())
+    done.paused_there = _pause_there(intake, {job.job_id for job in there}, locks, store.core.clock.now())
     cron = Cron(store)
-    done.paused_there = [job.job_id for job in there]
     for job in there:
         if job.job_id not in done.present and not is_over(job):
             cron.resume(job.job_id)
             done.resumed.append(job.job_id)
 
 
-def _pause_there(intake: Intake, wanted: set[str], locks: Locks, at: float) -> None:
+def _pause_there(intake: Intake, wanted: set[str], locks: Locks, at: float) -> list[str]:
     path = intake.kept.folder / reading.JOBS
     stamp = datetime.fromtimestamp(at, UTC).isoformat()
-    changed = False
+    changed: list[str] = []
     for record in intake.kept.records:
         if isinstance(record, dict) and record.get("id") in wanted and not is_ours(record):
             record.update(enabled=False, state="paused", paused_at=stamp, paused_reason=CUTOVER)
-            changed = True
+            changed.append(str(record["id"]))
     if not changed:
-        return
+        return changed
     if isinstance(intake.kept.document, dict):
         intake.kept.document["updated_at"] = stamp
     _replace(path, json.dumps(intake.kept.document, indent=2).encode(), intake.kept.content, locks)
+    return changed
 
 
 def is_ours(record: Mapping[str, Any]) -> bool:
@@ -206,8 +206,8 @@ def _replace(path: Path, content: bytes, before: bytes, locks: Locks) -> None:
         os.chmod(name, path.stat().st_mode & 0o777)
         if path.read_bytes() != before or locks.left <= 0:
             raise Refused(
-                f"{path} changed, or it took so long that hermes-agent writes without its lock. Every job is here, paused;"
-                " none was handed over.",
+                f"{path} changed, or it took so long that hermes-agent writes without its lock. Every job is here,"
+                " paused; none was handed over.",
                 hint="Run the same command again.", path=path,
             )
         os.replace(name, path)

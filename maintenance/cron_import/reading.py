@@ -1,7 +1,8 @@
 """What hermes-agent kept of its cron: jobs.json and executions.db of one home.
 
-Invariant: both are read as they are and nothing is written; jobs.json is kept as its bytes, so that a later look can say
-whether it is still the same. What has another shape than releases up to 0.19.0 write is refused with what was found.
+Invariant: both are read as they are and nothing is written; jobs.json is kept as its bytes, so that a later look can
+say whether it is still the same. What has another shape than releases up to 0.19.0 write is refused with what was
+found.
 
 Not for: what a record means here (see `translating`). Asking hermes-agent to read its own files was rejected: it may be
 gone from the machine, and its reading repairs and rewrites them.

@@ -25,7 +25,7 @@ from hermes_state.errors import InvalidInput
 from maintenance.cron_import.zones import FoundZone
 
 ORIGIN = "imported_from_hermes_agent"  # the field with what has no place here
-# What hermes-agent notes about a job, and what has a column here. Everything else a person declared, or a later release.
+# What hermes-agent notes about a job, and what has a column here. The rest a person declared, or a later release.
 _NOTED = frozenset({
     "id", "name", "schedule", "schedule_display", "repeat", "enabled", "state", "paused_at", "paused_reason",
     "created_at", "next_run_at", "last_run_at", "last_status", "last_error", "last_delivery_error", "last_fire_error",
@@ -178,7 +178,8 @@ def run_of(row: Mapping[str, Any], zone: str, *, at: float) -> ImportedRun:
     if status not in _RUN_STATES:
         error = error or UNFINISHED
     return ImportedRun(
-        foreign_id=str(row["id"]), job_id=str(row["job_id"]), state=state, claimed_at=at if claimed is None else claimed,
+        foreign_id=str(row["id"]), job_id=str(row["job_id"]), state=state,
+        claimed_at=at if claimed is None else claimed,
         started_at=instant(row["started_at"], zone), finished_at=at if finished is None else finished, error=error,
         detail={"status": status, "source": row["source"], "pid": row["pid"]},
     )

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cron_store.ticker.running import Ended, Owed, Running, run, settle
+from maintenance.output.text import plural
 
 if TYPE_CHECKING:
     from cron_store.cron import Cron
@@ -82,7 +83,8 @@ def _look(cron: Cron, done: Ticked, *, room: int) -> Taken:
             done.missed[job_id] = done.missed.get(job_id, 0) + count
         done.unreadable |= taken.unreadable
         if done.unreadable:
-            cron.heartbeat(error=f"{len(done.unreadable)} jobs cannot be read: {', '.join(sorted(done.unreadable))}"[:500])
+            names = ", ".join(sorted(done.unreadable))
+            cron.heartbeat(error=f"{plural(len(done.unreadable), 'job')} cannot be read: {names}"[:500])
         else:
             cron.heartbeat(succeeded=True)
     finally:

@@ -66,21 +66,22 @@ class Program:
             try:
                 process = subprocess.Popen(self.words, stdin=told, stdout=out, stderr=err, start_new_session=True)
             except OSError as error:
-                return Failed(error=f"{self.words[0]} cannot be started: {error.strerror or error}", failure_type="config")
-            why = self._wait(process, running)
+                why = f"{self.words[0]} cannot be started: {error.strerror or error}"
+                return Failed(error=why, failure_type="config")
+            ended = self._wait(process, running)
             said, complained = _tail(out), _tail(err)
-        if why is not None:
-            return why
+        if ended is not None:
+            return ended
         result = {"exit_status": process.returncode, "output": said}
         if process.returncode == 0:
             return Succeeded(result=result)
         last = next((line for line in reversed(complained.splitlines()) if line.strip()), "")
-        ended = (
+        how = (
             f"exit status {process.returncode}" if process.returncode >= 0
             else f"killed by signal {-process.returncode}"
         )
         return Failed(
-            error=f"{ended}: {last.strip()}" if last else ended, failure_type="script",
+            error=f"{how}: {last.strip()}" if last else how, failure_type="script",
             result=result | {"errors": complained},
         )
 

@@ -16,6 +16,7 @@ from hermes_state.engine.whole_file import drop_sidecars
 from hermes_state.errors import Refused
 from hermes_state.flushing import sync_file
 from maintenance.dialects.native.owed import has_outbox
+from maintenance.dialects.native.scheduled import has_cron
 from maintenance.dialects.native.serving import has_instances
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
@@ -42,6 +43,7 @@ class BackReport:
     result_bytes: int  # its size
     owed: int  # obligations that are not settled: they stay in the store, and hermes-agent sends none of them
     instances: int  # gateway instances that are not removed: they stay in the store, with their threads and turns
+    cron_jobs: int  # cron jobs that are not paused: they stay in the store, where a ticker goes on to run them
 
     def document(self) -> dict[str, Any]:
         """The fields of `--json`."""
@@ -54,6 +56,7 @@ class BackReport:
             "result_bytes": self.result_bytes,
             "still_owed": self.owed,
             "instances": self.instances,
+            "cron_jobs": self.cron_jobs,
         }
 
     def line(self) -> str:
@@ -62,7 +65,7 @@ class BackReport:
         return (
             f"{self.result} is a file of hermes-agent: {rows}, {human_bytes(self.result_bytes)}, compared row by row. "
             f"hermes-agent builds its search indexes when it first opens it."
-            f"{_owed_line(self.owed)}{_instances_line(self.instances)}"
+            f"{_owed_line(self.owed)}{_instances_line(self.instances)}{_cron_line(self.cron_jobs)}"
         )
 
 
@@ -72,14 +75,15 @@ def make_plan(ctx: Context, target: Path) -> Plan:
         if native_identity(store) is None:
             raise foreign_store(ctx.db)
         counts = store.rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)")[0]
-        owed, instances = _still_owed(store), _instances(store)
+        owed, instances, jobs = _still_owed(store), _instances(store), _cron_jobs(store)
     facts = {
         "path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1], "still_owed": owed,
-        "instances": instances,
+        "instances": instances, "cron_jobs": jobs,
     }
     what = f"{plural(counts[0], 'session')} with {plural(counts[1], 'message')}"
     title = f"Make {target}, a file of hermes-agent, of {ctx.db}, which is only read"
-    lines = (what, *(line.strip() for line in (_owed_line(owed), _instances_line(instances)) if line))
+    said = (_owed_line(owed), _instances_line(instances), _cron_line(jobs))
+    lines = (what, *(line.strip() for line in said if line))
     return Plan(title=title, lines=lines, facts=facts)
 
 
@@ -115,6 +119,23 @@ def _instances_line(instances: int) -> str:
     )
 
 
+def _cron_jobs(store: Reader) -> int:
+    """Cron jobs that would fire."""
+    if not has_cron(store.rows):
+        return 0
+    return int(store.rows("SELECT count(*) FROM cron_runtime WHERE state IN ('scheduled', 'error')")[0][0])
+
+
+def _cron_line(jobs: int) -> str:
+    if not jobs:
+        return ""
+    return (
+        f" {plural(jobs, 'cron job')} stay{'s' if jobs == 1 else ''} in the store, and a ticker goes on to run"
+        f" {'it' if jobs == 1 else 'them'} there: hermes-agent keeps its jobs in files of its own, so pause here what"
+        " it is to run."
+    )
+
+
 def give_back(ctx: Context, target: Path) -> BackReport:
     """Make the file."""
     for working in places.leftovers(target):
@@ -123,7 +144,7 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         # Bodies may be compressed here, and are not there; tool output was measured at a third of its size.
         need = Need(directory=target.resolve().parent, bytes=3 * sizes(store).used_bytes, what="the new file")
         require_room(rooms([need]), what=f"Making {target}")
-        owed, instances = _still_owed(store), _instances(store)
+        owed, instances, jobs = _still_owed(store), _instances(store), _cron_jobs(store)
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
             drop_sidecars(working)
@@ -132,5 +153,5 @@ def give_back(ctx: Context, target: Path) -> BackReport:
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
     return BackReport(
         path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size, owed=owed,
-        instances=instances,
+        instances=instances, cron_jobs=jobs,
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from hermes_state.engine.salvage import Building
 from hermes_state.errors import StateError, StatementFailed
-from maintenance.dialects.native import serving
+from maintenance.dialects.native import scheduled, serving
 from maintenance.interop.typed import BadText, Cell, CellReader, digest_of, from_json
 from maintenance.quoting import quoted
 from maintenance.recovery import owing
@@ -131,7 +131,8 @@ class TableFiller:
         cells = ["?"] * (1 if self._own_rowid else 0) + [CELL] * len(names)
         self._insert_bad = f"INSERT {into}({', '.join(cells)})"
         self._cells = CellReader(names)
-        self._serves = serving.tells_later(table.name, names)
+        rules = next((one for one in (serving, scheduled) if one.tells_later(table.name, names)), None)
+        self._later_of = None if rules is None else rules.later_of
         self._owed = table.name == owing.TABLE and {"dedupe_id", "fence", "settled_at"} <= {*names}
         where = (
             f"{table.rowid} = ?" if table.rowid
@@ -222,9 +223,9 @@ class TableFiller:
         if self._owed and not self._is_bad(cells):
             later = owing.later_of(self.table.names, there, cells)
             better = better if later is None else later
-        elif self._serves and not self._is_bad(cells):
+        elif self._later_of is not None and not self._is_bad(cells):
             one, two = (dict(zip(self.table.names, version, strict=True)) for version in (there, cells))
-            later = serving.later_of(self.table.name, one, two)
+            later = self._later_of(self.table.name, one, two)
             better = better if later is None else later
         kept, other = (cells, there) if better else (there, cells)
         self._notes.version(

@@ -60,6 +60,8 @@ class Choice:
     text_bytes: int
     # Compactions of theirs that go.
     compactions: int
+    # Cron jobs whose next run begins a new session then.
+    jobs: int
     # Files beside the store that go with them.
     files: int
     # Sessions of the whole store.
@@ -195,6 +197,7 @@ def _choice(
         messages=dialect.message_counts(store, ids),
         text_bytes=sum(dialect.message_bytes(store, ids).values()),
         compactions=dialect.compaction_count(store, ids),
+        jobs=dialect.job_count(store, ids),
         files=sum(len(files.of(key)) for key in ids),
         total_sessions=dialect.session_count(store),
         left_out=left_out,

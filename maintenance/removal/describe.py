@@ -58,6 +58,9 @@ def _what_goes(choice: Choice, clock: Clock, *, everything: bool) -> list[str]:
     if choice.compactions:
         verb = "goes" if choice.compactions == 1 else "go"
         lines.append(f"{plural(choice.compactions, 'compaction')} of theirs {verb} too.")
+    if choice.jobs:
+        verb = "goes" if choice.jobs == 1 else "go"
+        lines.append(f"{plural(choice.jobs, 'cron job')} that {verb} on in them {verb} on in a new session then.")
     if choice.files:
         verb = "goes" if choice.files == 1 else "go"
         lines.append(f"{plural(choice.files, 'file')} of theirs beside the store {verb} too.")
@@ -182,6 +185,7 @@ def plan_facts(choice: Choice, *, online: bool, reclaim: str) -> dict[str, Any]:
         "message_count": choice.message_count,
         "text_bytes": choice.text_bytes,
         "compaction_count": choice.compactions,
+        "cron_job_count": choice.jobs,
         "files": choice.files,
         "oldest_activity_at": rfc3339(oldest),
         "newest_activity_at": rfc3339(newest),

@@ -18,7 +18,7 @@ from hermes_state.errors import Corrupt, StateError
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.serving import KIND
 from maintenance.dialects.native.shape import native_identity
-from maintenance.scrub import cells, compactions, native, owed, serving
+from maintenance.scrub import cells, compactions, cron, native, owed, serving
 from maintenance.space.verify import foreign_key_problems
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ FIXED_COLUMNS = frozenset({
 })
 NATIVE_APART = frozenset({
     "store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames", "outbox",
-    *serving.TEXTS,
+    *serving.TEXTS, *cron.TEXTS,
 })
 FOREIGN_APART = frozenset({"schema_version"})
+_FIXED = {**serving.FIXED, **cron.FIXED}
 _CONSTRAINT = 19  # CHECK, UNIQUE, NOT NULL or a foreign key
 Advance = Callable[[int], None]
 Enter = Callable[[str], None]
@@ -63,9 +64,9 @@ def _parts(table: cells.Table) -> list[cells.Table]:
         )
 
     if (names := serving.FIXED_OF_INSTANCES.get(table.name)) is not None:
-        ours = f"kind = '{KIND}'"
+        ours = f"kind IN ('{KIND}', '{cron.KIND}')"
         return [without(names, ours), without(frozenset(), f"NOT ({ours})")]
-    return [without(serving.FIXED.get(table.name, frozenset()), "true")]
+    return [without(_FIXED.get(table.name, frozenset()), "true")]
 
 
 def look(
@@ -94,6 +95,9 @@ def look(
         for name in serving.TEXTS:
             enter(name)
             found[name] += sum(len(rows) for rows in serving.rows(reader, redactor, name))
+        for name in cron.TEXTS:
+            enter(name)
+            found[name] += sum(len(rows) for rows in cron.rows(reader, redactor, name))
     return +found
 
 
@@ -167,6 +171,11 @@ def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Adv
         for rows in list(serving.rows(store, redactor, name)):
             changed[name] += _one_by_one(
                 store, rows, lambda tx, some, name=name: serving.replace(tx, name, some, clock.now())  # type: ignore[misc]
+            )
+    for name in cron.TEXTS:
+        for rows in list(cron.rows(store, redactor, name)):
+            changed[name] += _one_by_one(
+                store, rows, lambda tx, some, name=name: cron.replace(tx, name, some, clock.now())  # type: ignore[misc]
             )
     return changed
 

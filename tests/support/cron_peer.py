@@ -1,12 +1,12 @@
-"""Homes of hermes-agent with cron jobs, made by hermes-agent itself; the committed one is what the import is tested with.
+"""Homes of hermes-agent with cron jobs, made by hermes-agent itself; the import is tested with the committed one.
 
 Invariant: every byte of jobs.json and executions.db is written by the release's own `cron.jobs` and `cron.executions`,
 in a process of its environment and a home of its own. Run again with
 
     HERMES_PEERS=/opt/peers python tests/support/cron_peer.py 0.19.0
 
-Not for: a scheduler that runs jobs: the release is never let loose on them. Writing the files by hand was rejected: what
-they look like is the question.
+Not for: running jobs: the release is never let loose on them. Writing the files by hand was rejected: what they look
+like is the question.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ accounted for by it, and the new one begins now. A new interval begins its grid 
 and the runs as they are. With --if-version, nothing is written when somebody else edited it since `cron show` said that
 version.
 
-What changes on disk: one job; a version of its schedule. Lock: the write lock, for some milliseconds, beside whoever uses
-the store.
-Left alone: a run in flight, the history, every field that is not named.
+What changes on disk: one job; a version of its schedule. Lock: the write lock, for some milliseconds, beside whoever
+uses the store. Left alone: a run in flight, the history, every field that is not named.
 
 \b
 Example:
@@ -128,7 +127,7 @@ def _changes(
     """What is named and is not so already."""
     from cron_store.schedule import describe
 
-    found = [("name", job.name, job.name if name is None else name)]
+    found: list[tuple[str, Any, Any]] = [("name", job.name, job.name if name is None else name)]
     found += [(f"field {key}", job.fields.get(key), value) for key, value in fields.items()]
     found += [(f"field {key}", job.fields[key], None) for key in unset if key in job.fields and key not in fields]
     found += [(key, getattr(job.policies, key), value) for key, value in policies.items()]

@@ -11,9 +11,8 @@ HELP = """Let go of old records of slots, of runs beyond what each job keeps, an
 Records of slots are kept for --keep-days, runs by number for each job and source (`cron edit --keep`), the newest 1,000
 events. What is let go is never run again: each job remembers through which slot everything is accounted for.
 
-What changes on disk: those rows go, at most 500 in a transaction. Lock: the write lock, for some milliseconds each, beside
-whoever uses the store.
-Left alone: jobs, whatever is in flight or due, incidents.
+What changes on disk: those rows go, at most 500 in a transaction. Lock: the write lock, for some milliseconds each,
+beside whoever uses the store. Left alone: jobs, whatever is in flight or due, incidents.
 
 \b
 Example:

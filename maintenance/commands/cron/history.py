@@ -9,8 +9,9 @@ from maintenance.context import Context, store_options
 HELP = """List cron runs, newest first, those in flight too.
 
 Each with its number, how it ended, its slot (or by hand, or imported), when, how long it took, and why it failed.
-`interrupted`: its process died after the start, or said so; nobody knows how far it came, and it is not run again unless
-the job declares its effect idempotent. `released`: it ended before its start. `unknown`: imported without a verdict.
+`interrupted`: its process died after the start, or said so; nobody knows how far it came, and it is not run again
+unless the job declares its effect idempotent. `released`: it ended before its start. `unknown`: imported without a
+verdict.
 
 With --slots, the records of a job's slots instead: every slot is in exactly one, its own or a range.
 

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 
 def homes_of(ctx: Context) -> list[Path]:
-    """The stores of the installation that a home belongs to: the root's own, then its profiles'. Only those there are.
-    """
+    """The stores of the installation that a home belongs to: the root's own, then its profiles'. Only what exists."""
     from hermes_state.location import PROFILES, STORE_NAME, profiles_of, root_of
 
     root = root_of(ctx.home, os.environ)

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 HELP = """Bring in the cron jobs and the history of a home of hermes-agent; with --cutover, hand them over.
 
-Every job comes in paused, with its id, its fields, unknown ones too, and what its runs came to. Its next slot is strictly
-after its last run and after the import: nothing that came due before is run. Old runs come in as history and prove no
-slot. A job that came in before and was not touched here comes in anew; one that was changed here stays as it is.
+Every job comes in paused, with its id, its fields, unknown ones too, and what its runs came to. Its next slot is
+strictly after its last run and after the import: nothing that came due before is run. Old runs come in as history and
+prove no slot. A job that came in before and was not touched here comes in anew; one that was changed here stays as it
+is.
 
-With --cutover, the jobs that hermes-agent would have run are paused there and resumed here, under its own locks, in that
-order; asks first. It is refused while a gateway of hermes-agent lives. If it is broken off, each job runs on one side or
-on none, and the same command goes on.
+With --cutover, the jobs that hermes-agent would have run are paused there and resumed here, under its own locks, in
+that order; asks first. It is refused while a gateway of hermes-agent lives. If it is broken off, each job runs on one
+side or on none, and the same command goes on.
 
 The zone of a job that names none is HERMES_TIMEZONE, else `timezone` of the home's config.yaml, else the name that this
 machine is set to; when none is found you are asked for --zone.
@@ -96,8 +97,9 @@ def _tell(ctx: Context, intake: Intake, done: Brought, cutover: bool) -> None:
     if ctx.json:
         print_json({"dry_run": False, **_document(ctx, intake, done, cutover)})
         return
-    for one in _documents(intake):
-        click.echo(_line(one, ctx))
+    if not cutover:  # else the plan has said it
+        for one in _documents(intake):
+            click.echo(_line(one, ctx))
     counted = [
         (done.new, "brought in"), (done.renewed, "brought in anew"), (done.present, "here already"),
         (done.removed, "removed here before, left out"), (done.paused_there, "paused there"),

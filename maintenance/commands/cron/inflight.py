@@ -8,9 +8,9 @@ from maintenance.context import Context, store_options
 
 HELP = """List the cron runs in flight: claimed or running, by whom, since when.
 
-With each: whether its process lives. One whose process is gone is taken back by the next tick: a claim becomes due again,
-a run becomes interrupted. With --everywhere, of the installation's root and all its profiles; a job of one home says
-nothing of the job of that name in another.
+With each: whether its process lives. One whose process is gone is taken back by the next tick: a claim becomes due
+again, a run becomes interrupted. With --everywhere, of the installation's root and all its profiles; a job of one home
+says nothing of the job of that name in another.
 
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything.

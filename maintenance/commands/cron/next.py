@@ -9,8 +9,8 @@ from maintenance.context import Context, store_options
 HELP = """Show the next slots of a cron job, in its own zone and in UTC.
 
 Of a paused one, they are those that it would have. Without ID, the next slot of every job that is not paused, the
-earliest first. The zone's rules are those of this machine; a slot is a second in UTC, and the wall clock is how its zone
-shows it, so a change to summer time shows as another offset.
+earliest first. The zone's rules are those of this machine; a slot is a second in UTC, and the wall clock is how its
+zone shows it, so a change to summer time shows as another offset.
 
 What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
 Left alone: everything.

@@ -8,8 +8,8 @@ from maintenance.context import Context, store_options
 
 HELP = """Pause cron jobs: their slots are skipped until they are resumed.
 
-What came due before is accounted for as it stood; a slot that waits is skipped; what comes due while it is paused is one
-record, skipped (paused). When one of several is not known, none is paused.
+What came due before is accounted for as it stood; a slot that waits is skipped; what comes due while it is paused is
+one record, skipped (paused). When one of several is not known, none is paused.
 
 What changes on disk: some rows of each job. Lock: the write lock, for some milliseconds each, beside whoever uses the
 store.

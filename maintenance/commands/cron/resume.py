@@ -8,8 +8,8 @@ from maintenance.context import Context, store_options
 
 HELP = """Resume paused cron jobs: they go on with their first slot after now.
 
-What came due while they were paused is not run: it is recorded as skipped (paused), in one record. A job whose only slot
-went by is completed then. When one of several is not known, none is resumed.
+What came due while they were paused is not run: it is recorded as skipped (paused), in one record. A job whose only
+slot went by is completed then. When one of several is not known, none is resumed.
 
 What changes on disk: some rows of each job. Lock: the write lock, for some milliseconds each, beside whoever uses the
 store.

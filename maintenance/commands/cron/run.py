@@ -8,9 +8,9 @@ from maintenance.context import Context, store_options
 
 HELP = """Run a cron job now, by one command.
 
-A run by hand has a number of its own and no slot: the next slot comes as it would have. It is refused with exit 75 while
-the job runs and its overlap policy is not `allow`; a run whose process is gone is taken from it first. COMMAND gets the
-run as one JSON object on its stdin, as `cron tick --exec` gives it, and what it prints is printed.
+A run by hand has a number of its own and no slot: the next slot comes as it would have. It is refused with exit 75
+while the job runs and its overlap policy is not `allow`; a run whose process is gone is taken from it first. COMMAND
+gets the run as one JSON object on its stdin, as `cron tick --exec` gives it, and what it prints is printed.
 
 With --run-id, the same id a second time is refused once that run has ended: what calls again after a lost answer runs
 nothing twice.

@@ -10,15 +10,15 @@ HELP = """Tick this home once, and run what is due by one command.
 
 For machines without a program that ticks. COMMAND is started without a shell, once for each run that is due, --parallel
 at a time; it gets the run as one JSON object on its stdin (fields of the job, slot_at, key, attempt, session_id; see
-docs/cron-commands.md). Exit status 0 is success; everything else is a failure with the last line of its stderr. The last
-4,000 characters of what it prints are kept with the run. The right to tick is had only while what is due is claimed, so
-the next tick does not wait for a long job.
+docs/cron-commands.md). Exit status 0 is success; everything else is a failure with the last line of its stderr. The
+last 4,000 characters of what it prints are kept with the run. The right to tick is had only while what is due is
+claimed, so the next tick does not wait for a long job.
 
 Without --exec nothing is run: slots get their records, late ones are missed as their jobs say, and what is due waits.
 
-What changes on disk: a record of each slot that came due; a row a run. Lock: the write lock, for some milliseconds each,
-beside whoever uses the store; the lease `cron tick` of the home, for some milliseconds.
-Left alone: everything else. A home that another process ticks is refused with its PID, exit 75.
+What changes on disk: a record of each slot that came due; a row a run. Lock: the write lock, for some milliseconds
+each, beside whoever uses the store; the lease `cron tick` of the home, for some milliseconds. Left alone: everything
+else. A home that another process ticks is refused with its PID, exit 75.
 
 \b
 Example, a line of a crontab:

@@ -137,6 +137,9 @@ class ForeignDialect:
     def compaction_count(self, reader: Reader, ids: Sequence[str]) -> int:
         return 0  # a flag on each message
 
+    def job_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        return 0  # hermes-agent keeps its jobs elsewhere
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         return self._messages.stored(reader)
 

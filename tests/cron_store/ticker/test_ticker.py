@@ -12,7 +12,7 @@ import pytest
 
 from cron_store.cron import Cron
 from cron_store.records import Failed, Succeeded
-from cron_store.ticker import CronTicker, Done, Running, installation
+from cron_store.ticker import CronTicker, Done, Problem, Running, installation
 from hermes_state.clock import FakeClock
 from hermes_state.store import open_store
 from tests.cron_store.ticker.conftest import Desk
@@ -147,7 +147,7 @@ def test_what_the_work_gives_is_what_is_written(
         None, Failed(error="no"), ValueError("bad"), SystemExit(3), lambda running: Done(outcome=Succeeded()),
         lambda running: Done(outcome=Succeeded(result={"not": {1, 2}})),  # no JSON says that
     ]
-    problems = []
+    problems: list[Problem] = []
     for outcome in outcomes:
         desk.outcome = outcome
         fake_clock.advance(60)

@@ -19,10 +19,14 @@ YEAR = 365 * 86_400
 
 
 class Wall:
-    """The wall clock of this process, moved by hand: jobs are due when it says so. All else is the machine's."""
+    """A wall clock that is moved by hand: jobs are due when it says so. All other clocks are the machine's."""
 
     def __init__(self, now: float) -> None:
         self.moved = now
+        self.show()
+
+    def show(self) -> None:
+        """From here on this is what the wall of this process shows."""
         SYSTEM.now = lambda: self.moved  # type: ignore[method-assign]
 
 
@@ -65,6 +69,7 @@ class Ours:
 
     def tick(self) -> dict[str, float]:
         """One minute later: seconds until what is due was claimed, and until every run was settled."""
+        self.homes.clock.show()
         while self.ticker.sign():  # between ticks, as the thread of a ticker does
             pass
         self.homes.clock.moved += 60
@@ -95,7 +100,7 @@ class Floor:
         self.connections = []
         for number, path in enumerate(homes.paths):
             copy = root / f"floor {number}.db"
-            shutil.copyfile(path / "state.db", copy)  # closed, and its WAL is empty by then
+            shutil.copyfile(path / "state.db", copy)  # closed, and all of it is in the file by then
             connection = apsw.Connection(str(copy))
             for statement in ("PRAGMA journal_mode = wal", "PRAGMA synchronous = full"):
                 connection.execute(statement).fetchall()

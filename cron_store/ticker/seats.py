@@ -31,7 +31,7 @@ from hermes_state.engine.core import acquire, release
 from hermes_state.errors import HomeRemoved, NotFound
 from hermes_state.host.ticking import TickStanding
 from hermes_state.location import STORE_NAME
-from hermes_state.owners import Presence
+from hermes_state.owners import Presence, lock_file, sweep
 from hermes_state.routing import guard, home_of
 from hermes_state.store import Store
 
@@ -69,6 +69,7 @@ class Seat:
         self.runs: dict[int, Running] = {}  # by fence; changed under `lock`
         self.owed: list[Owed] = []  # changed under `lock`
         self.lock = threading.Lock()
+        self.writes = threading.RLock()  # of the threads of its runs, while they begin or end one
         self.leaving = False  # not served any more; it goes once its runs are over
         self.next_due_at: float | None = None  # a job has to be looked at then; epoch seconds UTC
         self.wakes_at: float | None = None  # the loop has to look then: what is due and cannot be done waits for a tick
@@ -124,16 +125,22 @@ class Seat:
         """Whether a look could show nothing new: there was no commit since one that saw all."""
         return self.is_still and self.sign != (0, 0, 0, 0) and self.files() == self.sign
 
-    def disown(self) -> None:
-        """Be no owner at this home any more, as the end of the process would have it."""
+    def disown(self, *, clean: bool = False) -> None:
+        """Be no owner at this home any more, as the end of the process would have it.
+
+        `clean`: nothing in it is ours, so nobody will ever ask whether we live, and the lock file goes as well.
+        """
         presence, self.presence, self.cron, self.lease = self.presence, None, None, None
         if presence is not None:
             presence.end()
+            if clean:
+                lock_file(self.path, presence.identity.nonce).unlink(missing_ok=True)
 
     def owner(self, clock: Clock) -> Presence:
         """What we are at this home; made when it is first needed. Raises `CannotOpen`."""
         if self.presence is None or not self.presence.is_held:
             self.presence = Presence(self.path, clock=clock)
+            sweep(self.path, clock=clock)
         return self.presence
 
 

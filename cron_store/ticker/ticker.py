@@ -27,7 +27,7 @@ from cron_store.ticker.finding import Finder, found
 from cron_store.ticker.publishing import Publishing
 from cron_store.ticker.running import Work
 from cron_store.ticker.seats import STILL_SECONDS, Openings, Seat, limits
-from cron_store.ticker.ticking import Problem, Rules, Ticked
+from cron_store.ticker.ticking import NOTHING, Problem, Rules, Ticked
 from hermes_state.changes.watch import FolderWatch
 from hermes_state.clock import SYSTEM, Clock, clock_from_environment
 from hermes_state.owners import Presence
@@ -127,7 +127,9 @@ class CronTicker:
             around = self._publishing.around()
             done = Ticked()
             for seat in list(self._seats.values()):
-                done = done.plus(self._tick_seat(seat, around, signs=signs))
+                one = self._tick_seat(seat, around, signs=signs)
+                if one is not NOTHING:
+                    done = done.plus(one)
             while self._openings.failures:
                 home, failure = self._openings.failures.pop(0)
                 self._tell(Problem(home=home, error=failure))
@@ -233,8 +235,11 @@ class CronTicker:
             seat = self._seats[home]
             for running in list(seat.runs.values()):
                 running.end(f"{home} is not served any more")
-            if ticking.leave(seat, self._rules):
-                del self._seats[home]  # its threads are over; else once they are
+            try:
+                if ticking.leave(seat, self._rules):
+                    del self._seats[home]  # its threads are over; else once they are
+            except Exception as error:  # of that home, and others go and come all the same
+                self._tell(Problem(home=home, error=error))
         for home, path in homes.items():
             cap = self._caps(path) if callable(self._caps) else self._caps
             seat = self._seats.get(home) or self._seats.setdefault(home, Seat(path, cap))
@@ -243,7 +248,7 @@ class CronTicker:
 
     def _tick_seat(self, seat: Seat, around: Around, *, signs: bool) -> Ticked:
         if seat.leaving:
-            return Ticked()
+            return NOTHING
         try:
             part = around.part(seat.home)
             if part is not Part.TICK:
@@ -252,8 +257,7 @@ class CronTicker:
         except Exception as error:
             ticking.fail(seat, self._rules, error)
             self._tell(Problem(home=seat.home, error=error))
-            return Ticked()
-
+            return NOTHING
 
     def _tell(self, problem: Problem) -> None:
         with self._lock:
@@ -293,6 +297,7 @@ class CronTicker:
             if seat.wakes_at is not None:
                 until = min(until, seat.wakes_at)
         deadline = self._clock.monotonic() + max(LEAST_NAP_SECONDS, until - self._clock.now())
+        self.sign()  # one at least, also where runs end all the time
         while not self._stopped and not self._wake.is_set():
             left = deadline - self._clock.monotonic()
             if left <= 0:

@@ -8,8 +8,8 @@ Not for: which homes and when (see `ticker`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,9 @@ class Ticked:
         )
 
 
+NOTHING = Ticked()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """What is the same for all homes of a ticker."""
@@ -77,8 +80,18 @@ class Rules:
     tell: Callable[[Problem], None]
 
     def opened(self, seat: Seat) -> Callable[[], AbstractContextManager[Cron]]:
-        """What opens its store for a moment."""
-        return lambda: self.openings.use(seat)
+        """What opens its store for a moment, for one thread at a time.
+
+        The store hands its writer from thread to thread in their order, which costs a switch each; here the one that
+        runs goes on.
+        """
+
+        @contextmanager
+        def one() -> Iterator[Cron]:
+            with seat.writes, self.openings.use(seat) as cron:
+                yield cron
+
+        return one
 
 
 def tick(seat: Seat, rules: Rules, *, signs: bool) -> Ticked:
@@ -90,15 +103,15 @@ def tick(seat: Seat, rules: Rules, *, signs: bool) -> Ticked:
     beats = signs and sign_in(seat, rules) <= 0
     if seat.lease is None:
         if _still_waits(seat, rules):
-            return Ticked()
+            return NOTHING
     elif not due and not beats and seat.may_rest():
         _close_idle(seat, rules)
-        return Ticked()
+        return NOTHING
     began, sign = rules.clock.monotonic(), seat.files()
     with rules.openings.use(seat) as cron:
         beats = _take_lease(seat, cron, rules) or beats
         if seat.lease is None:
-            done = Ticked()
+            done = NOTHING
         else:
             try:
                 done = _look(seat, cron, seat.lease, rules, beats=beats)
@@ -138,7 +151,7 @@ def stand_aside(seat: Seat, rules: Rules, part: Part, why: str) -> Ticked:
         lose(seat, why, rules)
     seat.stands(TickStanding.YIELDS if part is Part.YIELD else TickStanding.STANDS_DOWN, why, at=rules.clock.now())
     _close_idle(seat, rules)
-    return Ticked()
+    return NOTHING
 
 
 def keep(seat: Seat, rules: Rules) -> None:
@@ -214,18 +227,20 @@ def leave(seat: Seat, rules: Rules) -> bool:
 
 def give_up(seat: Seat, rules: Rules) -> None:
     """Be no owner at this home any more: its lease and its lock file go, and its store is closed."""
+    clean = True
     if seat.lease is not None:
         try:
             with rules.openings.use(seat):
                 if seat.lease is not None:
                     seat.lease.release()
         except Exception as error:  # a home that was removed has none; of another one it ends with its owner, now
+            clean = False
             if not isinstance(error, HomeRemoved):
                 rules.tell(Problem(home=seat.home, error=error))
     lose(seat, seat.said, rules)
     rules.openings.close(seat)
     rules.openings.owners.discard(seat)
-    seat.disown()
+    seat.disown(clean=clean and not seat.busy)
 
 
 # --- within ------------------------------------------------------------------------------------------------------

@@ -162,6 +162,7 @@ class NativeReport:
                 (self.housekeeping.tombstones, ("tombstone past its time", "tombstones past their time")),
                 (self.housekeeping.blanked, ("payload of a settled obligation", "payloads of settled obligations")),
                 (self.housekeeping.forgotten, ("settled obligation past its time", "settled obligations past theirs")),
+                (self.housekeeping.cron, ("old record of cron", "old records of cron")),
             )
             if count
         ]

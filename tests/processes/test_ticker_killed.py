@@ -281,7 +281,7 @@ def test_a_kill_at_each_statement_of_a_tick(tmp_path: Path, fake_clock: FakeCloc
 @pytest.mark.slow
 def test_four_processes_and_a_few_kills(tmp_path: Path, fake_clock: FakeClock, child: Children) -> None:
     """T3.17, small."""
-    one_round(tmp_path / "round", "random", SEED, fake_clock, child, ["alone"], windows=5)
+    one_round(tmp_path / "round", "random", SEED, fake_clock, child, ["alone"], windows=3)
 
 
 @pytest.mark.campaign

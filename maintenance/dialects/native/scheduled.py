@@ -340,6 +340,14 @@ def forget_sessions(tx: Writer, there: Ask) -> int:
     return count
 
 
+def jobs_to_hold(tx: Writer) -> list[str]:
+    """Every job, and every id of which something is open."""
+    return [str(job_id) for (job_id,) in tx.rows(
+        "SELECT job_id FROM cron_jobs UNION SELECT job_id FROM cron_runtime UNION SELECT job_id FROM cron_executions"
+        " WHERE finished_at IS NULL UNION SELECT job_id FROM cron_occurrences WHERE settled_at IS NULL ORDER BY job_id"
+    )]
+
+
 # --- looking -----------------------------------------------------------------------------------------------------
 
 
@@ -357,23 +365,25 @@ def jobs_in(reader: Reader, ids: Sequence[str]) -> int:
 
 
 def jobs_lacking(copy: Reader, live: Reader) -> int:
-    """How many jobs, runs and incidents a copy knows later than the store, or alone."""
+    """How many jobs and runs a copy knows later than the store, or alone."""
     if not has_cron(copy.rows):
         return 0
     if not has_cron(live.rows):
         return len(rows_of(copy.rows, "cron_jobs"))
-    count = 0
+    later: set[str] = set()
     for table in ("cron_jobs", "cron_runtime"):
         mine = by_key(live.rows, table)
         for row in rows_of(copy.rows, table):
             there = mine.get(key_of(table, row))
-            if there is not None:
-                count += bool(later_of(table, there, row))
-            elif table == "cron_jobs":
-                count += not is_removed(live.rows, row["job_id"], row["created_at"])
+            if there is None:
+                lacks = table == "cron_jobs" and not is_removed(live.rows, row["job_id"], row["created_at"])
+            else:
+                lacks = bool(later_of(table, there, row))
+            if lacks:
+                later.add(row["job_id"])
     # A fence that the store gave and that nothing has any more is of a run that it pruned.
     given = last_fence(live.rows)
-    return count + int(copy.rows("SELECT count(*) FROM cron_executions WHERE fence > ?", (given,))[0][0])
+    return len(later) + int(copy.rows("SELECT count(*) FROM cron_executions WHERE fence > ?", (given,))[0][0])
 
 
 def last_number(ask: Ask, table: str) -> int:

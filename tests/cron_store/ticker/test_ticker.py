@@ -67,7 +67,7 @@ def test_caps_are_those_of_each_home(make_home: Home, make_ticker: Ticker, desk:
     assert sorted(desk.jobs("a")) == sorted(desk.jobs("b")) == [f"job {number}" for number in range(4)]
 
 
-@pytest.mark.parametrize("many", [12, pytest.param(200, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("many", [6, pytest.param(200, marks=pytest.mark.campaign)])
 def test_threads_and_descriptors_are_back_when_homes_leave(
     make_home: Home, make_ticker: Ticker, desk: Desk, fake_clock: FakeClock, tmp_path: Path, many: int
 ) -> None:

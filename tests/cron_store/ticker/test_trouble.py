@@ -34,7 +34,7 @@ def test_a_verdict_that_cannot_be_written_is_kept_and_written_later(
     make_home: Home, make_ticker: Ticker, desk: Desk, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch,
     error: Exception,
 ) -> None:
-    """T3.3: at mark. The run is not run again meanwhile, and its claim is renewed."""
+    """T3.3, report 160: at mark. The run is not run again meanwhile, and its claim is renewed."""
     home = make_home()
     ticker = make_ticker(homes=[home])
 
@@ -187,7 +187,7 @@ def test_interrupted_work_is_not_believed(
 def test_a_home_that_was_deleted_and_made_anew_has_nothing_of_the_old_one(
     make_home: Home, make_ticker: Ticker, desk: Desk, fake_clock: FakeClock, tmp_path: Path
 ) -> None:
-    """Report 9: a late run of the old one writes nothing there, and the new one is ticked under a lease of its own."""
+    """A late run of the old one writes nothing there, and the new one is ticked under a lease of its own."""
     import shutil
 
     home = make_home("again")
@@ -256,3 +256,29 @@ def test_a_home_that_fails_is_signed_for_once_and_not_without_end(
     with open_store(home, clock=fake_clock) as store:
         heard = Cron(store).ticker()
     assert heard is not None and heard.success_at == fake_clock.now()
+
+
+def test_a_home_that_is_deleted_while_its_job_runs_holds_up_no_other(
+    make_home: Home, make_ticker: Ticker, desk: Desk, fake_clock: FakeClock
+) -> None:
+    """Its run is asked to stop; homes come and are ticked meanwhile; it is let go of when its thread is over."""
+    import shutil
+
+    gone, homes = make_home("gone"), []
+    homes.append(gone)
+    desk.holds = {"job 0": threading.Event()}
+    ticker = make_ticker(homes=lambda: homes)
+    fake_clock.advance(60)
+    ticker.tick()
+    desk.wait_for(1)
+    shutil.rmtree(gone)
+    homes.append(make_home("new", jobs=0))
+    for _minute in range(3):
+        fake_clock.advance(60)
+        ticker.tick()
+    assert ticker.owns_cron_tick_for(homes[1])
+    desk.holds["job 0"].set()
+    ticker.wait_idle()
+    ticker.tick()
+    assert [one.home for one in ticker.standings()] == [str(homes[1])]
+    assert ticker.in_flight() == [] and not gone.exists()

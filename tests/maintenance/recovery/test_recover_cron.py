@@ -143,6 +143,20 @@ def test_a_run_whose_slot_is_lost_has_ended_and_of_one_lane_the_newest_is_in_fli
         assert fired(cron, clock)[0][1] == 3 * MINUTE
 
 
+def test_of_two_runs_in_flight_of_one_lane_the_later_goes_on(db: Path, clock: HandClock) -> None:
+    ((fence,),) = query(db, "SELECT fence FROM cron_executions WHERE finished_at IS NULL")
+    names = ", ".join(name for (name,) in query(db, "SELECT name FROM pragma_table_info('cron_executions')")[1:])
+    unguarded(
+        db, "DROP INDEX cron_executions_open",  # as it is while a later run is read after a stale one
+        f"INSERT INTO cron_executions SELECT 0, {names} FROM cron_executions WHERE fence = {fence}",
+    )
+    report = recovered(db, clock)
+    assert decisions(report, "cron_run_ended") == [("cron_run_ended", 0)]
+    with cron_of(report.output, clock) as cron:
+        assert [run.fence for run in cron.in_flight()] == [fence]
+    assert query(report.output, "SELECT 1 FROM sqlite_schema WHERE name = 'cron_executions_open'") == [(1,)]
+
+
 def test_a_job_of_a_page_that_is_read_only_outside_of_sqlite_is_not_certain(tmp_path: Path, clock: HandClock) -> None:
     db = new_store(tmp_path)
     with cron_of(db, clock) as cron:

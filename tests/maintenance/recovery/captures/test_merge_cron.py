@@ -49,6 +49,7 @@ def lost(db: Path, clock: HandClock) -> View:
                 fail(cron, claim)
             else:
                 run(cron, claim)
+        cron.edit("edited", name="twice")
         cron.edit("edited", fields={"prompt": "in the WAL"})
         cron.remove("gone", actor="test", reason="not wanted")
         cron.pause("off", reason="in the WAL")

@@ -1,7 +1,8 @@
 """Whose command a `hermes` call is, and how hermes-agent gets the ones that are not ours.
 
 Invariant: a command that is not ours reaches hermes-agent with its arguments unchanged and keeps its exit status, by
-exec, before anything of ours that could open a store has been imported. The decision reads the arguments only.
+exec, before anything of ours that could open a store has been imported. The decision reads the arguments, and for
+`cron`, which both programs have, the mark in the header of the home's state.db: whose store, whose jobs.
 
 Not for: `hermes-state`, which never hands anything on. Importing hermes-agent's command tree to ask it for its verbs
 was rejected: it costs a second and loads a second SQLite library into our process.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from maintenance.verbs import GROUPS, verbs_of
@@ -21,6 +22,12 @@ PEER_DISTRIBUTION = "hermes-agent"
 _VALUE_OPTIONS = ("--home", "--profile", "-p", "--db")
 _FLAGS = ("--json",)
 _HELP = ("-h", "--help")
+
+# A group of both programs: it is ours where the store is ours.
+SHARED = "cron"
+# What the header of a native store carries at byte 68; equal to `hermes_state.engine.APPLICATION_ID`, which may not be
+# imported here.
+_MARK, _MARK_AT = b"HST1", 68
 
 # Options of hermes-agent's own `doctor`. Ours only looks, so a call that names one of these means the other doctor.
 PEER_DOCTOR_OPTIONS = ("--fix", "--ack")
@@ -48,12 +55,48 @@ def _words(arguments: Sequence[str]) -> Iterator[str]:
                 return
 
 
+def _values(arguments: Sequence[str]) -> dict[str, str]:
+    """The values of our options, wherever they stand; a later one wins."""
+    found: dict[str, str] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            break
+        name, equals, value = argument.partition("=")
+        if name in _VALUE_OPTIONS:
+            found["--profile" if name == "-p" else name] = value if equals else next(rest, "")
+    return found
+
+
+def has_native_store(arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether the store that a call means is ours. What cannot be read is ours too: our command says why it cannot."""
+    from pathlib import Path
+
+    from hermes_state.errors import StateError
+    from hermes_state.location import STORE_NAME, home_folder
+
+    said = _values(arguments)
+    try:
+        path = Path(said["--db"]).expanduser() if "--db" in said else (
+            home_folder(said.get("--home"), said.get("--profile"), environ)[0] / STORE_NAME
+        )
+        with path.open("rb") as file:
+            header = file.read(_MARK_AT + len(_MARK))
+    except FileNotFoundError:
+        return False
+    except (OSError, StateError):
+        return True
+    return header[_MARK_AT:] == _MARK
+
+
 def is_ours(arguments: Sequence[str]) -> bool:
     """Whether a `hermes` call is one of our verbs. `hermes sessions` and its help are ours, `hermes` alone is not."""
     words = _words(arguments)
     first = next(words, None)
     if first is None or first.startswith("-"):
         return False
+    if first == SHARED:
+        return has_native_store(arguments, os.environ)
     if first in GROUPS:
         second = next(words, None)
         return second is None or second in _HELP or second in verbs_of(first)
@@ -120,4 +163,6 @@ def note(arguments: Sequence[str]) -> str:
     peer = find_peer()
     if peer is None:
         return ""
+    if words[0] == SHARED:
+        return f"In a home whose state.db is hermes-agent's, `hermes cron` is handed to hermes-agent {peer.version}."
     return f"Any other verb of `hermes {words[0]}` is handed to hermes-agent {peer.version}, unchanged."

@@ -142,6 +142,46 @@ VERBS: dict[str, Verb] = {
     "work show": Verb(
         f"{_COMMANDS}.work.show", Access.READ, "Show one piece of background work, or what waits in a lane."
     ),
+    "cron list": Verb(f"{_COMMANDS}.cron.list", Access.READ, "List cron jobs, by id."),
+    "cron show": Verb(
+        f"{_COMMANDS}.cron.show", Access.READ, "Show one cron job: how it stands, its next and its latest slots."
+    ),
+    "cron add": Verb(f"{_COMMANDS}.cron.add", Access.ONLINE, "Declare a cron job."),
+    "cron edit": Verb(
+        f"{_COMMANDS}.cron.edit", Access.ONLINE, "Change what is named of a cron job, and nothing else."
+    ),
+    "cron pause": Verb(
+        f"{_COMMANDS}.cron.pause", Access.ONLINE, "Pause cron jobs: their slots are skipped until they are resumed."
+    ),
+    "cron resume": Verb(
+        f"{_COMMANDS}.cron.resume", Access.ONLINE,
+        "Resume paused cron jobs: they go on with their first slot after now.",
+    ),
+    "cron remove": Verb(f"{_COMMANDS}.cron.remove", Access.ONLINE, "Remove cron jobs for good."),
+    "cron run": Verb(f"{_COMMANDS}.cron.run", Access.ONLINE, "Run a cron job now, by one command."),
+    "cron next": Verb(
+        f"{_COMMANDS}.cron.next", Access.READ, "Show the next slots of a cron job, in its own zone and in UTC."
+    ),
+    "cron status": Verb(
+        f"{_COMMANDS}.cron.status", Access.READ, "Say whether the cron jobs of this home fire, and who ticks it."
+    ),
+    "cron inflight": Verb(
+        f"{_COMMANDS}.cron.inflight", Access.READ, "List the cron runs in flight: by whom, since when."
+    ),
+    "cron history": Verb(f"{_COMMANDS}.cron.history", Access.READ, "List cron runs, newest first."),
+    "cron missed": Verb(
+        f"{_COMMANDS}.cron.missed", Access.READ, "List slots that were missed: which, how many, why."
+    ),
+    "cron gc": Verb(f"{_COMMANDS}.cron.gc", Access.ONLINE, "Let go of old records of slots, runs and events."),
+    "cron tick": Verb(
+        f"{_COMMANDS}.cron.tick", Access.ONLINE, "Tick this home once, and run what is due by one command."
+    ),
+    "cron calendar": Verb(
+        f"{_COMMANDS}.cron.calendar", Access.READ, "Draw the week ahead and what became of the last one."
+    ),
+    "cron import": Verb(
+        f"{_COMMANDS}.cron.import_", Access.ONLINE, "Bring in the cron jobs of hermes-agent; hand them over."
+    ),
     "host status": Verb(
         f"{_COMMANDS}.host.status", Access.HOST, "Show who owns the host, which gateways live and what they need."
     ),
@@ -166,6 +206,7 @@ GROUPS: dict[str, str] = {
     "host": "See which gateways of this user run and what a start would do.",
     "routing": "See where chats go on and who answers them.",
     "work": "See background work, lanes, replies and sign-ins.",
+    "cron": "Declare cron jobs, see when they run and what became of every slot, tick a home once.",
 }
 
 

@@ -19,6 +19,7 @@ ORDER = ("lockowners", "hermes_state", "cron_store", "maintenance")
 DOORS = {
     "apsw": ("hermes_state/engine/", "hermes_state/testing/"),
     "click": ("maintenance/",),
+    "croniter": ("cron_store/schedule/expressions.py",),
     "rich": ("maintenance/output/progress.py",),
     "psutil": ("lockowners/process.py",),
     "sqlite_utils": ("maintenance/reading/",),

@@ -11,10 +11,13 @@ from typing import Any
 import click
 import pytest
 
+from cron_store.cron import Cron
+from cron_store.schedule import parse
 from hermes_state import open_store
 from hermes_state.work.background import NOBODY
 from maintenance.verbs import VERBS, Access
 from tests.support.children import PROJECT
+from tests.support.cron_peer import fixture as cron_home
 
 DOCUMENT = PROJECT / "docs" / "cli-json.md"
 STORE_OPTIONS = {"home", "profile", "db", "as_json"}
@@ -73,6 +76,23 @@ CALLS: dict[str, str] = {
     "routing import": "--from {index} --dry-run",
     "work list": "",
     "work show": "delegation/d",
+    "cron list": "",
+    "cron show": "{job}",
+    "cron add": "another 30m --zone UTC --dry-run",
+    "cron edit": "{job} --name Another --dry-run",
+    "cron pause": "{job} --reason test --dry-run",
+    "cron resume": "{job} --dry-run",
+    "cron remove": "{job} --reason test --dry-run",
+    "cron run": "{job} --exec true",
+    "cron next": "{job}",
+    "cron status": "",
+    "cron inflight": "",
+    "cron history": "",
+    "cron missed": "",
+    "cron gc": "--dry-run",
+    "cron tick": "--once --exec true",
+    "cron calendar": "",
+    "cron import": "--from {peer} --dry-run",
     "host status": "",
     "host decide": "--explain",
     "host migrate": "--multiplex",
@@ -84,10 +104,13 @@ CALLS: dict[str, str] = {
 # A file of hermes-agent is refused by them: they are run on a native store.
 NATIVE_ONLY = (
     "sessions compact", "sessions view",
-    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing ", "work "))),
+    *(name for name in VERBS if name.startswith(("outbox ", "instances ", "routing ", "work ", "cron "))),
 )
 # The words of CALLS where there is no store that they could be of.
-UNKNOWN = {"session": "x", "obligation": 1, "instance": "x", "removable": "x", "thread": "x", "index": "x"}
+UNKNOWN: dict[str, object] = {
+    "session": "x", "obligation": 1, "instance": "x", "removable": "x", "thread": "x", "index": "x", "job": "x",
+    "peer": "nowhere",
+}
 # In a store that an import can read, and into one that it can write.
 DOCUMENT_CALLS = CALLS | {
     "sessions import": "{store} --db {out} --new --dry-run", "sessions restore": "{store} --db {out} --dry-run",
@@ -205,6 +228,8 @@ def test_the_document_has_the_promised_fields_and_no_others(
         arguments = arguments.replace("{session}", small_native_store(db))
         for word, value in others(db).items():
             arguments = arguments.replace(f"{{{word}}}", str(value))
+        if "{peer}" in arguments:
+            arguments = arguments.replace("{peer}", str(cron_home("0.19.0", tmp_path / "peer")))
         arguments = f"{arguments} --db {db}"
     elif "{session}" in arguments:
         listed = run_cli("sessions", "list", "--json").json
@@ -228,7 +253,10 @@ def test_the_document_of_a_native_store_has_no_field_that_nobody_promised(
     db = tmp_path / "native" / "state.db"
     session = small_native_store(db)
     foreign = store_copy("0.19.0")
-    words = CALLS[name].format(session=session, out=tmp_path / "out.jsonl", **others(db)).split()
+    given = {"session": session, "out": tmp_path / "out.jsonl", "peer": tmp_path / "peer", **others(db)}
+    words = CALLS[name].format(**given).split()
+    if name == "cron import":
+        cron_home("0.19.0", tmp_path / "peer")
     if name == "sessions import":
         words = [str(foreign), "--dry-run"]
     if name == "sessions restore":
@@ -262,9 +290,13 @@ def others(db: Path) -> dict[str, object]:
             store.instances.enroll(gone, nickname=gone, actor="test")
             store.instances.revoke(gone, actor="test", reason="test")
             store.instances.remove(gone, actor="test", reason="test")
+        Cron(store).add("brief", parse("every 30m", zone="UTC", now=0))
     index = db.with_name("index.json")
     index.write_text("{}")
-    return {"obligation": owed, "instance": "gateway", "removable": "typo", "thread": "talk", "index": index}
+    return {
+        "obligation": owed, "instance": "gateway", "removable": "typo", "thread": "talk", "index": index,
+        "job": "brief",
+    }
 
 
 def compare(document: Any, promised: dict[str, str]) -> tuple[list[str], list[str]]:

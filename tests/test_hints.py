@@ -15,7 +15,7 @@ from hermes_state.shell_words import shell_word
 from maintenance.doctor.findings import command
 from tests.support.children import PROJECT
 
-PACKAGES = ("hermes_state", "lockowners", "maintenance")
+PACKAGES = ("hermes_state", "lockowners", "cron_store", "maintenance")
 PROGRAMS = (
     "hermes-state ", "hermes sessions ", "hermes outbox ", "hermes instances ", "hermes doctor", "mkdir ", "cp -p ",
 )

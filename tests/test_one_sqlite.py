@@ -27,7 +27,7 @@ def test_only_the_engine_and_what_tests_it_use_apsw() -> None:
 def test_importing_every_module_loads_no_second_library(child) -> None:
     code = f"""
     import importlib, pkgutil, sys
-    for package in ("lockowners", "hermes_state", "maintenance"):
+    for package in ("lockowners", "hermes_state", "cron_store", "maintenance"):
         found = importlib.import_module(package)
         for module in pkgutil.walk_packages(found.__path__, package + "."):
             importlib.import_module(module.name)

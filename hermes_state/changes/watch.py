@@ -27,6 +27,44 @@ POLL_SECONDS = 0.1  # the same where nothing can be watched
 _STEP_MS = 20
 
 
+class FolderWatch:
+    """Tells when something in a folder changed, as far as that can be told. One thread waits on it."""
+
+    def __init__(self, folder: Path, *, stop: threading.Event) -> None:
+        """`stop`, when it is set, ends every wait at once."""
+        self._stop = stop
+        self._notify: Any = None
+        # Why changes are found by polling only; None while the folder is watched.
+        self.polling_because: str | None = None
+        try:
+            rust = importlib.import_module("watchfiles._rust_notify")
+            self._notify = rust.RustNotify([str(folder)], False, False, 300, False, False)
+        except (ImportError, OSError, RuntimeError) as error:
+            # No watchfiles, no inotify instances left, a file system that reports nothing: all are met by polling.
+            self.polling_because = f"{type(error).__name__}: {error}"
+
+    @property
+    def watches(self) -> bool:
+        """Whether a change ends a nap."""
+        return self._notify is not None
+
+    def nap(self, seconds: float) -> bool:
+        """Return when the folder changed, when `stop` was set, or after about `seconds`; True for a change."""
+        if self._notify is None:
+            self._stop.wait(seconds)
+            return False
+        found = self._notify.watch(_STEP_MS, _STEP_MS, max(1, round(seconds * 1000)), self._stop)
+        if found == "signal":
+            raise KeyboardInterrupt
+        return found not in ("stop", "timeout")
+
+    def close(self) -> None:
+        """Stop watching."""
+        notify, self._notify = self._notify, None
+        if notify is not None:
+            notify.close()
+
+
 class CommitWatch:
     """Tells when a store may have been committed to. A context manager; one thread uses it."""
 
@@ -34,15 +72,12 @@ class CommitWatch:
         """`stop`, when it is set, ends every wait at once."""
         self._clock = clock
         self._stop = stop or threading.Event()
-        self._notify: Any = None
-        # Why commits are found by polling only; None while the folder is watched.
-        self.polling_because: str | None = None
-        try:
-            rust = importlib.import_module("watchfiles._rust_notify")
-            self._notify = rust.RustNotify([str(path.parent)], False, False, 300, False, False)
-        except (ImportError, OSError, RuntimeError) as error:
-            # No watchfiles, no inotify instances left, a file system that reports nothing: all are met by polling.
-            self.polling_because = f"{type(error).__name__}: {error}"
+        self._folder = FolderWatch(path.parent, stop=self._stop)
+
+    @property
+    def polling_because(self) -> str | None:
+        """Why commits are found by polling only; None while the folder is watched."""
+        return self._folder.polling_because
 
     def until(self, reader: ReadStore, happened: Callable[[], bool], *, timeout_seconds: float | None) -> bool:
         """Wait until `happened()` is true after a commit; False when the time is over or `stop` was set.
@@ -65,18 +100,12 @@ class CommitWatch:
 
     def _nap(self, seconds: float) -> None:
         """Return when the store's files changed, when `stop` was set, or after about `seconds`."""
-        if self._notify is None:
-            self._stop.wait(min(seconds, POLL_SECONDS))
-            return
         # Any file of the folder wakes: asking for data_version costs less than sorting names.
-        if self._notify.watch(_STEP_MS, _STEP_MS, max(1, round(seconds * 1000)), self._stop) == "signal":
-            raise KeyboardInterrupt
+        self._folder.nap(seconds if self._folder.watches else min(seconds, POLL_SECONDS))
 
     def close(self) -> None:
         """Stop watching."""
-        notify, self._notify = self._notify, None
-        if notify is not None:
-            notify.close()
+        self._folder.close()
 
     def __enter__(self) -> CommitWatch:
         return self

@@ -8,7 +8,8 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
 
     StateError
     ├── InvalidInput          the caller's argument cannot be used
-    │   └── InvalidConnectorUrl   no http, https, ws or wss address
+    │   ├── InvalidConnectorUrl   no http, https, ws or wss address
+    │   └── ScheduleRefused, UnknownZone   a text is no schedule or never fires; a name is no time zone
     ├── Refused               the request is understood and is not carried out
     │   ├── StoreHeld         other processes have the store open
     │   ├── SessionGuarded    a lease or ledger row protects a session
@@ -30,6 +31,8 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── HostNotOurs       the host's folder or a file in it belongs to another user
     │   ├── WrongHome         a write for one home reached the store of another
     │   ├── HomeRemoved       a late write for a home that was removed
+    │   ├── JobExists, JobBusy, JobRemoved   a cron job stands otherwise
+    │   ├── SlotSettled       a slot of a cron job was accounted for
     │   ├── RouteStopped      a chat goes on only in a new session
     │   ├── KeyCollision      two chats would have one session key
     │   ├── BackgroundWorkFull    as many processes or delegations as one home may have
@@ -50,6 +53,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── ThreadNotFound    no gateway serves the thread
     │   ├── RequestNotFound   no open interaction of that id
     │   ├── SessionNotFound   no session of that id
+    │   ├── JobNotFound       no cron job of that id
     │   ├── ReplyNotFound, LoginNotFound   no reply of that turn, no login attempt of that id
     │   ├── RouteNotFound     no routing entry of that key
     │   └── CredentialNotFound, SecretMissing   no credential of that name, or no secrets of it
@@ -69,6 +73,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     ├── CompactionLost        a pass is no longer its maker's: stop
     ├── ViewMoved             the session is no longer seen as it was planned on: plan again
     ├── RotationFailed        no new token of a credential for now
+    ├── JobMoved              a cron job was edited since it was read: read it again
     ├── RouteMoved            a routing entry changed since it was read: read it again
     ├── EndpointUnreachable   a model server does not answer
     ├── LockTimeout           the deadline for a lock passed
@@ -78,6 +83,7 @@ Not for: classifying by message text. SQLite's own errors are mapped by result c
     │   ├── WriteLockLost     the kernel no longer shows our lock
     │   └── ForkedConnection  a connection was used after fork
     ├── StorageError          SQLite or the file system failed
+    │   ├── LedgerUnreadable  what cron did before cannot be read: it runs nothing
     │   ├── BackupDamaged     a backup is not what its manifest says
     │   ├── Corrupt           canonical data is damaged
     │   ├── NotAStore         the file is not an SQLite database, or has none of the tables
@@ -155,6 +161,15 @@ from hermes_state.errors.credentials import (
     SecretFileRefused,
     SecretMissing,
 )
+from hermes_state.errors.cron import (
+    JobBusy,
+    JobExists,
+    JobMoved,
+    JobNotFound,
+    JobRemoved,
+    LedgerUnreadable,
+    SlotSettled,
+)
 from hermes_state.errors.host import (
     HostLost,
     HostNotOurs,
@@ -192,6 +207,10 @@ from hermes_state.errors.routing import (
     RouteNotFound,
     RouteStopped,
     WrongHome,
+)
+from hermes_state.errors.schedules import (
+    ScheduleRefused,
+    UnknownZone,
 )
 from hermes_state.errors.stores import (
     CannotOpen,
@@ -279,10 +298,16 @@ __all__ = [
     "InvalidAuthentication",
     "InvalidConnectorUrl",
     "InvalidInput",
+    "JobBusy",
+    "JobExists",
+    "JobMoved",
+    "JobNotFound",
+    "JobRemoved",
     "KeyCollision",
     "LeaseHeld",
     "LeaseLost",
     "LedgerDamaged",
+    "LedgerUnreadable",
     "LockTimeout",
     "LoginEnded",
     "LoginNotFound",
@@ -314,6 +339,7 @@ __all__ = [
     "RouteMoved",
     "RouteNotFound",
     "RouteStopped",
+    "ScheduleRefused",
     "SchemaTooNew",
     "SchemaTooOld",
     "SearchUnavailable",
@@ -326,6 +352,7 @@ __all__ = [
     "SessionGuarded",
     "SessionNotFound",
     "SessionReplaced",
+    "SlotSettled",
     "StaleFence",
     "StaleGeneration",
     "StateError",
@@ -342,6 +369,7 @@ __all__ = [
     "TurnActive",
     "TurnNotActive",
     "Unanswered",
+    "UnknownZone",
     "UnsafeProcess",
     "Unsupported",
     "UnsupportedMessage",

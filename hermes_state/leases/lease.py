@@ -10,6 +10,7 @@ was stopped does not know for how long.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 from hermes_state.errors import InvalidInput, LeaseLost, StaleFence, StateError
@@ -90,6 +91,12 @@ class Lease:
         tenure, row = self._tenure(tx)
         if HOLD[tenure, Act.GUARD] is not Outcome.PASS:
             raise self._lost(tenure, row, stale=HOLD[tenure, Act.GUARD] is Outcome.STALE)
+
+    def reopened(self, core: Core) -> Lease:
+        """The same lease, for its store that was closed and opened again here. Nothing is written or looked at."""
+        again = copy.copy(self)
+        again._core = core
+        return again
 
     def release(self) -> bool:
         """Let it go. False, and nothing is done, when it is no longer ours to release."""

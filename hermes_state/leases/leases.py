@@ -32,11 +32,14 @@ _FIRST_NAP, _LONGEST_NAP = 0.01, 0.25  # seconds between two looks of one that w
 class Leases:
     """The leases of one store. Owners are processes; safe for threads."""
 
-    def __init__(self, core: Core, *, presence: Presence | None = None) -> None:
-        """`presence` makes another owner than this process of the leases acquired here; for tests."""
+    def __init__(self, core: Core, *, presence: Presence | None = None, judging: Judging | None = None) -> None:
+        """`presence` makes another owner than this process of the leases acquired here; for tests.
+
+        `judging`: what was seen of this store's leases before, for one who looks now and then and opens it each time.
+        """
         self._core = core
         self._presence = presence
-        self._judging = Judging(core)
+        self._judging = judging or Judging(core)
 
     def acquire(
         self, name: str, *, term_seconds: float, wait_seconds: float = 0.0, max_life_seconds: float | None = None,

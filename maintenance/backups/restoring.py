@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_state.clock import SYSTEM, Clock
 from hermes_state.errors import Refused
 from hermes_state.shell_words import shell_word
-from maintenance.backups import owing, routing, serving
+from maintenance.backups import cron, owing, routing, serving
 from maintenance.backups.gap import Gap, gap_between
 from maintenance.backups.making import hearing
 from maintenance.backups.staging import Staged, staged
 from maintenance.backups.wal_beside import frames_not_in_file
 from maintenance.dialects.native.routed import Moved
+from maintenance.dialects.native.scheduled import Kept
 from maintenance.dialects.native.serving import Brought
 from maintenance.marks import set_mark
 from maintenance.replacement.alone import require_nobody
@@ -51,6 +52,7 @@ class RestorePlan:
     owed: owing.OwedThen  # what becomes of obligations
     gateways: Brought  # what becomes of gateway instances, turns and questions
     routing: Moved  # what becomes of chats and of who is paired
+    cron: Kept  # what becomes of cron's jobs and slots
     wal_frames: int  # pages of commits in the WAL beside the store that the database file lacks
 
     def document(self) -> dict[str, Any]:
@@ -62,6 +64,7 @@ class RestorePlan:
             "dialect": content.dialect, "gap": self.gap.document(),
             "obligations_then": self.owed.document(), "gateways_then": self.gateways.document(),
             "routing_then": self.routing.document(),
+            "cron_then": self.cron.document(),
             "wal_pages_kept_aside": self.wal_frames,
         }
 
@@ -109,6 +112,7 @@ def restore(
             owed=owing.foresee(db, found.path, hidden=bool(frames), clock=clock),
             gateways=serving.foresee(db, found.path, hidden=bool(frames), clock=clock),
             routing=routing.foresee(db, found.path, hidden=bool(frames), clock=clock),
+            cron=cron.foresee(db, found.path, hidden=bool(frames), clock=clock),
         )
         _require_same_store(plan, new_store=new_store)
         if frames and not over_wal:

@@ -21,9 +21,10 @@ its pages are checked, and that is said. The store may be healthy, damaged in an
 
 Before the question it says what the store has and the backup has not: sessions, messages, ids and times; and what
 becomes of what it owes (`outbox list`): verdicts and obligations since the backup stay, and what may have been sent
-since is not sent as if nothing had; how many gateway instances have to be enrolled again; and of chats (`routing
-list`), which stay routed as they are now, whose next message needs a new session, and how many people have to be paired
-again. Refused: a backup of another store (--new-store allows it), and a WAL beside the store with commits that are
+since is not sent as if nothing had; how many gateway instances have to be enrolled again; of chats (`routing list`),
+which stay routed as they are now, whose next message needs a new session, and how many people have to be paired again;
+and of cron (`cron list`), whose slots that ran since never run again, which jobs are paused until somebody resumes
+them. Refused: a backup of another store (--new-store allows it), and a WAL beside the store with commits that are
 nowhere else (--over-wal allows it).
 
 What changes on disk: the content of the store, in place and in one transaction, so that a kill leaves the old or the
@@ -101,14 +102,14 @@ def command(
 
 
 def _shown(plan: RestorePlan) -> Plan:
-    from maintenance.backups import owing, routing, serving
+    from maintenance.backups import cron, owing, routing, serving
     from maintenance.dialects.native import owed, routed
     from maintenance.output.text import rfc3339
     from maintenance.plan import Plan
 
     content, gap = plan.staged.content, plan.gap
-    # Of obligations and routing nothing is gone, however many rows each side has.
-    kept = owed.TABLES | routed.TABLES
+    # Of obligations, routing and cron nothing is gone, however many rows each side has.
+    kept = owed.TABLES | routed.TABLES | {name for name in gap.tables if name.startswith("cron_")}
     tables = {name: counts for name, counts in gap.tables.items() if name not in kept}
     when = f", made {rfc3339(plan.created_at)}" if plan.created_at is not None else ""
     proof = "compared with its manifest" if plan.verified else "without a manifest; its pages are sound"
@@ -135,6 +136,7 @@ def _shown(plan: RestorePlan) -> Plan:
     if out := serving.sentence(plan.gateways.revoked, done=False):
         lines.append(out)
     lines += routing.sentences(plan.routing, done=False)
+    lines += cron.sentences(plan.cron, done=False)
     if plan.wal_frames:
         lines.append(f"{plan.wal_frames} pages of commits that only the WAL has go out of use")
     lines.append(f"kept: the files as they are, beside the store as {plan.store.name}.replaced-<time>-<pid>")
@@ -142,7 +144,7 @@ def _shown(plan: RestorePlan) -> Plan:
 
 
 def _print(ctx: Context, done: Restored) -> None:
-    from maintenance.backups import owing, routing, serving
+    from maintenance.backups import cron, owing, routing, serving
     from maintenance.output.documents import print_json
     from maintenance.output.text import safe_text
 
@@ -158,6 +160,8 @@ def _print(ctx: Context, done: Restored) -> None:
     for said in owing.sentences(replaced.obligations, done=True):
         click.echo(safe_text(f"{said}."))
     for said in routing.sentences(replaced.routing, done=True):
+        click.echo(safe_text(f"{said[0].upper()}{said[1:]}."))
+    for said in cron.sentences(replaced.cron, done=True):
         click.echo(f"{said[0].upper()}{said[1:]}.")
     click.echo(safe_text(f"The files as they were are in {replaced.aside}."))
     if out := serving.sentence(replaced.gateways.revoked, done=True):

@@ -299,6 +299,9 @@ class Dialect(Protocol):
     def chat_count(self, reader: Reader, ids: Sequence[str]) -> int:
         """Chats whose next message would go on in these sessions; 0 where a file keeps no routing of ours."""
 
+    def job_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        """Cron jobs whose runs go on in these sessions; 0 where a file keeps no cron of ours."""
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         """About what the messages of each session take in the file, compressed where they are; one pass over all."""
 

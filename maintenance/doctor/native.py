@@ -17,6 +17,7 @@ from maintenance.dialects.native.shape import Identity, native_identity
 from maintenance.doctor import native_identity as identities
 from maintenance.doctor.findings import Finding, Severity, recover_command
 from maintenance.doctor.native_compactions import compaction_findings
+from maintenance.doctor.native_cron import cron_findings
 from maintenance.doctor.native_gateways import gateway_findings
 from maintenance.doctor.native_outbox import outbox_findings
 from maintenance.doctor.native_routing import routing_findings
@@ -95,6 +96,8 @@ def native_findings(
     found += guarded("routing", path, lambda: list(routing_findings(store, clock, deep=deep)))
     bar.restart(None, "checking background work")
     found += guarded("background work", path, lambda: list(working_findings(store, clock)))
+    bar.restart(None, "checking cron")
+    found += guarded("cron", path, lambda: list(cron_findings(store, clock, deep=deep)))
     bar.restart(None, "checking the search index")
     found += guarded("the search index", path, lambda: index_findings(path, clock))
     return found

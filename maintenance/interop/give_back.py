@@ -18,6 +18,7 @@ from hermes_state.errors import Refused
 from hermes_state.flushing import sync_file
 from maintenance.dialects.native.owed import has_outbox
 from maintenance.dialects.native.routed import has_routing
+from maintenance.dialects.native.scheduled import has_cron
 from maintenance.dialects.native.serving import has_instances
 from maintenance.dialects.native.shape import native_identity
 from maintenance.gate import reading
@@ -47,6 +48,7 @@ class BackReport:
     owed_in_both: int  # of them, those that hermes-agent finds in its own tables as well, and sends
     instances: int  # gateway instances that are not removed: they stay in the store, with their threads and turns
     routes: int  # chats whose routing stays in the store: hermes-agent's index says where they go on there
+    cron_jobs: int  # cron jobs that are not paused: they stay in the store, where a ticker goes on to run them
 
     def document(self) -> dict[str, Any]:
         """The fields of `--json`."""
@@ -61,6 +63,7 @@ class BackReport:
             "owed_in_both": self.owed_in_both,
             "instances": self.instances,
             "routes": self.routes,
+            "cron_jobs": self.cron_jobs,
         }
 
     def line(self) -> str:
@@ -70,6 +73,7 @@ class BackReport:
             f"{self.result} is a file of hermes-agent: {rows}, {human_bytes(self.result_bytes)}, compared row by row. "
             f"hermes-agent builds its search indexes when it first opens it."
             f"{_owed_line(self.owed, self.owed_in_both)}{_instances_line(self.instances)}{_routes_line(self.routes)}"
+            f"{_cron_line(self.cron_jobs)}"
         )
 
 
@@ -80,14 +84,14 @@ def make_plan(ctx: Context, target: Path) -> Plan:
             raise foreign_store(ctx.db)
         counts = store.rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)")[0]
         owed, both = _still_owed(store), _owed_in_both(store)
-        instances, routes = _instances(store), _routes(store)
+        instances, routes, jobs = _instances(store), _routes(store), _cron_jobs(store)
     facts = {
         "path": str(ctx.db), "target": str(target), "sessions": counts[0], "messages": counts[1], "still_owed": owed,
-        "owed_in_both": both, "instances": instances, "routes": routes,
+        "owed_in_both": both, "instances": instances, "routes": routes, "cron_jobs": jobs,
     }
     what = f"{plural(counts[0], 'session')} with {plural(counts[1], 'message')}"
     title = f"Make {target}, a file of hermes-agent, of {ctx.db}, which is only read"
-    said = (_owed_line(owed, both), _instances_line(instances), _routes_line(routes))
+    said = (_owed_line(owed, both), _instances_line(instances), _routes_line(routes), _cron_line(jobs))
     lines = (what, *(line.strip() for line in said if line))
     return Plan(title=title, lines=lines, facts=facts)
 
@@ -149,6 +153,23 @@ def _routes_line(routes: int) -> str:
     )
 
 
+def _cron_jobs(store: Reader) -> int:
+    """Cron jobs that would fire."""
+    if not has_cron(store.rows):
+        return 0
+    return int(store.rows("SELECT count(*) FROM cron_runtime WHERE state IN ('scheduled', 'error')")[0][0])
+
+
+def _cron_line(jobs: int) -> str:
+    if not jobs:
+        return ""
+    return (
+        f" {plural(jobs, 'cron job')} stay{'s' if jobs == 1 else ''} in the store, and a ticker goes on to run"
+        f" {'it' if jobs == 1 else 'them'} there: hermes-agent keeps its jobs in files of its own, so pause here what"
+        " it is to run."
+    )
+
+
 def give_back(ctx: Context, target: Path) -> BackReport:
     """Make the file."""
     for working in places.leftovers(target):
@@ -158,7 +179,7 @@ def give_back(ctx: Context, target: Path) -> BackReport:
         need = Need(directory=target.resolve().parent, bytes=3 * sizes(store).used_bytes, what="the new file")
         require_room(rooms([need]), what=f"Making {target}")
         owed, both = _still_owed(store), _owed_in_both(store)
-        instances, routes = _instances(store), _routes(store)
+        instances, routes, jobs = _instances(store), _routes(store), _cron_jobs(store)
         with places.working_file(target, ctx.clock, "back") as working, progress(None, "writing rows"):
             written = write_state_db(store, working, ctx.clock)
             drop_sidecars(working)
@@ -167,5 +188,5 @@ def give_back(ctx: Context, target: Path) -> BackReport:
                 raise Refused(f"{target} exists already.", hint="Name a new file with --to.", path=target)
     return BackReport(
         path=ctx.db, result=target, written=written, result_bytes=target.stat().st_size, owed=owed,
-        owed_in_both=both, instances=instances, routes=routes,
+        owed_in_both=both, instances=instances, routes=routes, cron_jobs=jobs,
     )

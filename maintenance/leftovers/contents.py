@@ -29,6 +29,7 @@ from hermes_state.errors import InsufficientSpace, StateError
 from maintenance.dialects.native.compactions import compactions_lacking
 from maintenance.dialects.native.owed import obligations_lacking
 from maintenance.dialects.native.routed import routes_lacking
+from maintenance.dialects.native.scheduled import jobs_lacking
 from maintenance.dialects.native.serving import instances_lacking
 from maintenance.dialects.native.shape import native_identity
 from maintenance.ledger import deleted_at
@@ -273,6 +274,7 @@ def _native_rows(copy: PrivateCopy, live: Live) -> dict[str, int]:
         lacking["outbox"] = obligations_lacking(copy, live._open)
         lacking["gateway_instances"] = instances_lacking(copy, live._open)
         lacking["routing"] = routes_lacking(copy, live._open)
+        lacking["cron"] = jobs_lacking(copy, live._open)
     return dict(lacking)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from hermes_state.engine.salvage import Building
 from hermes_state.errors import StateError, StatementFailed
-from maintenance.dialects.native import routed, serving
+from maintenance.dialects.native import routed, scheduled, serving
 from maintenance.interop.typed import BadText, Cell, CellReader, digest_of, from_json
 from maintenance.quoting import quoted
 from maintenance.recovery import owing
@@ -131,7 +131,7 @@ class TableFiller:
         cells = ["?"] * (1 if self._own_rowid else 0) + [CELL] * len(names)
         self._insert_bad = f"INSERT {into}({', '.join(cells)})"
         self._cells = CellReader(names)
-        rules = next((one for one in (serving, routed) if one.tells_later(table.name, names)), None)
+        rules = next((one for one in (serving, routed, scheduled) if one.tells_later(table.name, names)), None)
         self._later_of = None if rules is None else rules.later_of
         self._owed = table.name == owing.TABLE and {"dedupe_id", "fence", "settled_at"} <= {*names}
         where = (

@@ -1,9 +1,9 @@
 """The schema of the file being filled: tables before the rows, the rest after them, and the checks at the end.
 
 Invariant: unique indexes are there before rows are, so that two rows of one name meet when the second comes, but those
-of gateways, where a stale row would keep a later one out; other indexes and triggers come last. A statement of the
-source that SQLite refuses is listed and left out. A file is finished only when its pages, its references and its counts
-are right.
+of gateways and cron, where a stale row would keep a later one out; other indexes and triggers come last. A statement of
+the source that SQLite refuses is listed and left out. A file is finished only when its pages, its references and its
+counts are right.
 
 Not for: rows. Making everything first was rejected: triggers of a native store forbid what mending must do, and indexes
 grow twice as fast in one go.
@@ -18,13 +18,14 @@ from hermes_state.engine import APPLICATION_ID
 from hermes_state.engine.salvage import Building, Salvage, schema_entries
 from hermes_state.engine.schema import schema_sql
 from hermes_state.errors import Corrupt, StateError
-from maintenance.dialects.native.serving import AFTER_ROWS
+from maintenance.dialects.native import scheduled, serving
 from maintenance.quoting import quoted
 from maintenance.recovery.filling import Filler
 from maintenance.recovery.notes import NAMES
 from maintenance.recovery.schema import Entry, Schema, add_table
 from maintenance.recovery.search import create_search, is_search_trigger
 
+AFTER_ROWS = serving.AFTER_ROWS | scheduled.AFTER_ROWS
 VACUUM_SHARE = 0.2  # of free pages, from which on the result is rewritten
 
 

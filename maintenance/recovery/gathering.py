@@ -32,6 +32,7 @@ from maintenance.recovery.carving import (
 from maintenance.recovery.compactions import settle_compactions
 from maintenance.recovery.confirming import confirm_messages
 from maintenance.recovery.copying import copy_source
+from maintenance.recovery.cron import settle_cron
 from maintenance.recovery.crosscheck import cross_check
 from maintenance.recovery.filling import Filler, TableFiller
 from maintenance.recovery.finishing import compact, counts, finish, prepare, read_sequences, require_sound
@@ -154,6 +155,9 @@ class Gathering:
                     filler, fillers, fates, hidden=bool(unread), numbered=bool(sequences), clock=self._clock
                 )
                 settle_routing(filler, fillers, fates, hidden=bool(unread), clock=self._clock)
+                settle_cron(
+                    filler, fillers, fates, hidden=bool(unread), numbered=bool(sequences), clock=self._clock
+                )
                 give_identity(filler, self._clock)
                 settle(filler, fillers["messages"], whole=fates["messages"].whole, clock=self._clock)
                 settle_compactions(filler, self._clock)

@@ -62,6 +62,8 @@ class Choice:
     compactions: int
     # Chats whose next message begins a new session then.
     chats: int
+    # Cron jobs whose next run begins a new session then.
+    jobs: int
     # Files beside the store that go with them.
     files: int
     # Sessions of the whole store.
@@ -198,6 +200,7 @@ def _choice(
         text_bytes=sum(dialect.message_bytes(store, ids).values()),
         compactions=dialect.compaction_count(store, ids),
         chats=dialect.chat_count(store, ids),
+        jobs=dialect.job_count(store, ids),
         files=sum(len(files.of(key)) for key in ids),
         total_sessions=dialect.session_count(store),
         left_out=left_out,

@@ -61,6 +61,9 @@ def _what_goes(choice: Choice, clock: Clock, *, everything: bool) -> list[str]:
     if choice.chats:
         verb = "goes" if choice.chats == 1 else "go"
         lines.append(f"{plural(choice.chats, 'chat')} that {verb} on in them {verb} on in a new session then.")
+    if choice.jobs:
+        verb = "goes" if choice.jobs == 1 else "go"
+        lines.append(f"{plural(choice.jobs, 'cron job')} that {verb} on in them {verb} on in a new session then.")
     if choice.files:
         verb = "goes" if choice.files == 1 else "go"
         lines.append(f"{plural(choice.files, 'file')} of theirs beside the store {verb} too.")
@@ -186,6 +189,7 @@ def plan_facts(choice: Choice, *, online: bool, reclaim: str) -> dict[str, Any]:
         "text_bytes": choice.text_bytes,
         "compaction_count": choice.compactions,
         "chat_count": choice.chats,
+        "cron_job_count": choice.jobs,
         "files": choice.files,
         "oldest_activity_at": rfc3339(oldest),
         "newest_activity_at": rfc3339(newest),

@@ -1,7 +1,7 @@
 """Tables of the content that goes away: whether they are there, whole, and have a place in the new content.
 
 Invariant: what cannot be read counts as there and not whole, never as nothing. Not for: what is done with the rows
-(`owing`, `serving`, `routing`).
+(`owing`, `serving`, `routing`, `cron`).
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from hermes_state.errors import Corrupt, InvalidInput, NotFound, Refused
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.owed import Carried
 from maintenance.dialects.native.routed import Moved
+from maintenance.dialects.native.scheduled import Kept
 from maintenance.dialects.native.serving import Brought
 from maintenance.gate.rows import require_exclusive
 from maintenance.replacement import aside as kept_aside
@@ -64,6 +65,7 @@ class Replaced:
     obligations: Carried  # what became of what the new content and the old one owe
     gateways: Brought  # what became of instances, turns and questions of both
     routing: Moved  # what became of chats of both, and of who is paired
+    cron: Kept  # what became of jobs and slots of both
     earlier: Unfinished | None  # a replacement that had not come to its end, and is settled now
     seconds: float  # in all
     locked_seconds: float  # of them under the exclusive lock
@@ -75,6 +77,7 @@ class Replaced:
             "journal_mode": self.journal_mode, "incarnation": self.incarnation, "fences_kept": self.fences,
             "obligations": self.obligations.document(),
             "gateways": self.gateways.document(), "routing": self.routing.document(),
+            "cron": self.cron.document(),
             "settled_earlier_run": self.earlier is not None, "seconds": round(self.seconds, 3),
             "locked_seconds": round(self.locked_seconds, 3),
         }
@@ -177,7 +180,7 @@ def replace_content(
     return Replaced(
         path=db, aside=kept.folder, aside_bytes=kept.bytes, bytes=db.stat().st_size, new_sha256=sha256,
         journal_mode=mode, incarnation=prepared.incarnation, fences=prepared.fences,
-        obligations=prepared.obligations, gateways=prepared.gateways, routing=prepared.routing,
+        obligations=prepared.obligations, gateways=prepared.gateways, routing=prepared.routing, cron=prepared.cron,
         earlier=earlier,
         seconds=ctx.clock.monotonic() - started, locked_seconds=ctx.clock.monotonic() - locked,
     )
@@ -225,7 +228,7 @@ def _finish(
     return Replaced(
         path=db, aside=Path(note.old), aside_bytes=0, bytes=db.stat().st_size, new_sha256=note.new_sha256,
         journal_mode=_mode_in(db) or "delete", incarnation=None, fences=0, obligations=Carried(),
-        gateways=Brought(), routing=Moved(), earlier=earlier,
+        gateways=Brought(), routing=Moved(), cron=Kept(), earlier=earlier,
         seconds=ctx.clock.monotonic() - started, locked_seconds=ctx.clock.monotonic() - locked,
     )
 

@@ -18,7 +18,7 @@ from hermes_state.errors import Corrupt, StateError
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.serving import KIND
 from maintenance.dialects.native.shape import native_identity
-from maintenance.scrub import cells, compactions, native, owed, routing, serving, working
+from maintenance.scrub import cells, compactions, cron, native, owed, routing, serving, working
 from maintenance.space.verify import foreign_key_problems
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ FIXED_COLUMNS = frozenset({
 })
 NATIVE_APART = frozenset({
     "store", "migrations", "messages", "bodies", "shared_texts", "leases", "stream_frames", "outbox",
-    routing.TABLE, *serving.TEXTS,
+    routing.TABLE, *serving.TEXTS, *cron.TEXTS,
 })
 FOREIGN_APART = frozenset({"schema_version"})
-_FIXED = {**serving.FIXED, **routing.FIXED}
+_FIXED = {**serving.FIXED, **routing.FIXED, **cron.FIXED}
 _CONSTRAINT = 19  # CHECK, UNIQUE, NOT NULL or a foreign key
 Advance = Callable[[int], None]
 Enter = Callable[[str], None]
@@ -64,7 +64,7 @@ def _parts(table: cells.Table) -> list[cells.Table]:
         )
 
     if (names := serving.FIXED_OF_INSTANCES.get(table.name)) is not None:
-        ours = f"kind = '{KIND}'"
+        ours = f"kind IN ('{KIND}', '{cron.KIND}')"
         return [without(names, ours), without(frozenset(), f"NOT ({ours})")]
     return [without(_FIXED.get(table.name, frozenset()), "true")]
 
@@ -99,6 +99,9 @@ def look(
         found[routing.TABLE] += sum(len(rows) for rows in routing.entries(reader, redactor))
         for name in working.TEXTS:
             found[name] += sum(len(rows) for rows in working.rows(reader, redactor, name))
+        for name in cron.TEXTS:
+            enter(name)
+            found[name] += sum(len(rows) for rows in cron.rows(reader, redactor, name))
     return +found
 
 
@@ -184,6 +187,11 @@ def _replace_native(store: Store, redactor: Redactor, clock: Clock, advance: Adv
         for rows in list(working.rows(store, redactor, name)):
             changed[name] += _one_by_one(
                 store, rows, lambda tx, some, name=name: working.replace(tx, name, some, clock.now())  # type: ignore[misc]
+            )
+    for name in cron.TEXTS:
+        for rows in list(cron.rows(store, redactor, name)):
+            changed[name] += _one_by_one(
+                store, rows, lambda tx, some, name=name: cron.replace(tx, name, some, clock.now())  # type: ignore[misc]
             )
     return changed
 

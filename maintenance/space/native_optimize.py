@@ -21,6 +21,7 @@ from hermes_state.engine.migrate import migrate
 from hermes_state.outbox import upkeep
 from hermes_state.shell_words import shell_word
 from maintenance.dialects.native.owed import has_outbox
+from maintenance.dialects.native.scheduled import has_cron
 from maintenance.gate import online, preflight, reading
 from maintenance.interop.convert.convert import convert
 from maintenance.interop.convert.records import Conversion
@@ -55,11 +56,12 @@ class Housekeeping:
     tombstones: int = 0  # ids that may be used again
     blanked: int = 0  # payloads of obligations that were settled a day ago
     forgotten: int = 0  # settled obligations past their horizon, or too many
+    cron: int = 0  # old records of slots and runs, incidents and events of cron
 
     @property
     def rows(self) -> int:
         """Everything that was dropped."""
-        return self.changes + self.tombstones + self.blanked + self.forgotten
+        return self.changes + self.tombstones + self.blanked + self.forgotten + self.cron
 
     def document(self) -> dict[str, int | bool]:
         """The fields of `--json`."""
@@ -68,7 +70,7 @@ class Housekeeping:
             "changes_trimmed": self.changes,
             "tombstones_collected": self.tombstones,
             "obligations_blanked": self.blanked,
-            "obligations_forgotten": self.forgotten,
+            "obligations_forgotten": self.forgotten, "cron_rows_forgotten": self.cron,
         }
 
 
@@ -166,6 +168,7 @@ class NativeReport:
                 (self.housekeeping.tombstones, ("tombstone past its time", "tombstones past their time")),
                 (self.housekeeping.blanked, ("payload of a settled obligation", "payloads of settled obligations")),
                 (self.housekeeping.forgotten, ("settled obligation past its time", "settled obligations past theirs")),
+                (self.housekeeping.cron, ("old record of cron", "old records of cron")),
             )
             if count
         ]
@@ -289,7 +292,28 @@ def _housekeeping(ctx: Context, store: Store) -> Housekeeping:
         done.forgotten += tidied.forgotten + tidied.forgotten_early
         more = tidied.more
         ctx.clock.sleep(ctx.clock.monotonic() - began)
+    if has_cron(store.rows):
+        done.cron = _cron_history(ctx, store)
     return done
+
+
+def _cron_history(ctx: Context, store: Store) -> int:
+    """What `cron gc` lets go of by default; how many rows."""
+    from cron_store import retention
+
+    before, count, after = ctx.clock.now() - retention.KEEP_DAYS * retention.DAY, 0, ""
+    while jobs := retention.jobs(store, after=after, limit=50):
+        for job_id in jobs:
+            more = True
+            while more:
+                began = ctx.clock.monotonic()
+                with store.transaction() as tx:
+                    gone = retention.step(tx, job_id, before=before)
+                count, more = count + gone.slots + gone.runs, gone.more
+                ctx.clock.sleep(ctx.clock.monotonic() - began)
+        after = jobs[-1]
+    with store.transaction() as tx:
+        return count + retention.last_step(tx, before=before)
 
 
 def _feed_length(store: Store) -> int:

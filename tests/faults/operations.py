@@ -28,6 +28,7 @@ from tests.faults.enrolling import ENROLLING
 from tests.faults.mending import MENDING
 from tests.faults.operation import STORE, Done, Operation, conversation, foreign, verb
 from tests.faults.owing import OWING
+from tests.faults.ticking import TICKING
 from tests.maintenance.adopting import adopt_in_place, nobody
 from tests.maintenance.native_stores import add_session, context
 from tests.support.compacting import begun, made
@@ -312,5 +313,6 @@ OPERATIONS: dict[str, Operation] = {
         *MENDING,
         *OWING,
         *ENROLLING,
+        *TICKING,
     )
 }

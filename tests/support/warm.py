@@ -32,9 +32,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-PACKAGES = ("lockowners", "hermes_state", "maintenance")
+PACKAGES = ("lockowners", "hermes_state", "cron_store", "maintenance")
 # What commands import inside of their functions. sqlite-utils is not here: it brings a second SQLite library.
-LATER = ("asyncio", "psutil", "rich.console", "rich.progress", "rich.table", "rich.text", "watchfiles", "zstandard")
+LATER = (
+    "asyncio", "croniter", "psutil", "rich.console", "rich.progress", "rich.table", "rich.text", "watchfiles",
+    "zstandard",
+)
 # What an interpreter reads at its start, and what the audit hook was told then.
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "HERMES_STATE_AUDIT_REPORT")
 _STATUS = struct.Struct("ii")

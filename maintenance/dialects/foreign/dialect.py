@@ -140,6 +140,9 @@ class ForeignDialect:
     def chat_count(self, reader: Reader, ids: Sequence[str]) -> int:
         return 0  # its own index is hermes-agent's, which finds out by itself
 
+    def job_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        return 0  # hermes-agent keeps its jobs elsewhere
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         return self._messages.stored(reader)
 

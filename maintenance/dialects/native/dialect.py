@@ -121,6 +121,11 @@ class NativeDialect:
 
         return chats_in(reader, ids)
 
+    def job_count(self, reader: Reader, ids: Sequence[str]) -> int:
+        from maintenance.dialects.native.scheduled import jobs_in
+
+        return jobs_in(reader, ids)
+
     def stored_bytes(self, reader: Reader) -> dict[str, int]:
         return self._messages.stored(reader)
 

@@ -2,9 +2,9 @@
 
 Invariant: nothing is written unless every capture was verified, their order is proven, and no process works on deleted
 files of the store; what is written is one transaction for each capture, oldest first, another for what a native one
-owes, one for what it says of gateways and one for routing; afterwards the store is proven to take writes. Merging again
-changes nothing, since every row is found by what it says. Each merged capture gets a note beside its manifest; the
-capture itself stays.
+owes, one for what it says of gateways, one for routing and one for cron; afterwards the store is proven to take
+writes. Merging again changes nothing, since every row is found by what it says. Each merged capture gets a note beside
+its manifest; the capture itself stays.
 
 Not for: damaged stores (`sessions recover`), nor captures without the store that their WAL belongs to.
 """
@@ -29,7 +29,7 @@ from maintenance.dialects.native.shape import native_identity
 from maintenance.doctor.nul_rule import rule_of_store
 from maintenance.gate import online, preflight
 from maintenance.ledger import deleted_at
-from maintenance.recovery.captures import foreign, native, owing, routing, serving, working
+from maintenance.recovery.captures import cron, foreign, native, owing, routing, serving, working
 from maintenance.recovery.captures.facts import only_in
 from maintenance.recovery.captures.manifest import Capture, captures_beside, verify
 from maintenance.recovery.captures.order import in_order, require_order
@@ -135,10 +135,11 @@ def _native(ctx: Context, view: View, dry_run: bool) -> CaptureRows:
         served = serving.merge_serving(store.core, view, at=ctx.clock.now(), write=not dry_run)
         routes = routing.merge_routing(store.core, view, at=ctx.clock.now(), write=not dry_run)
         works = working.merge_working(store.core, view, at=ctx.clock.now(), write=not dry_run)
+        ran = cron.merge_cron(store.core, view, at=ctx.clock.now(), write=not dry_run)
     left, facts = _stays(ctx, view, ours=True)
     rows = {
         "sessions": merged.sessions_new, "messages": merged.messages_new, "outbox": owed, "gateways": served,
-        "beside": works, "routing": routes,
+        "beside": works, "routing": routes, "cron": ran,
     }
     return CaptureRows(
         folder=view.capture.folder, rows={name: count for name, count in rows.items() if count},

@@ -1,0 +1,1 @@
+"""Jobs: what was declared, in which version, and how it stands."""

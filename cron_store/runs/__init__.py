@@ -1,0 +1,1 @@
+"""Runs: in flight while they are open, history once they have ended."""

@@ -1,0 +1,1 @@
+"""The verbs of cron; the work is in `cron_store`."""

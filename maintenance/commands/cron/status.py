@@ -1,0 +1,122 @@
+"""`hermes-state cron status`: whether jobs will fire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maintenance.context import Context, store_options
+
+if TYPE_CHECKING:
+    from cron_store.ticker.status import HomeStatus
+    from hermes_state.host.ticking import TickerSeen
+
+HELP = """Say whether the cron jobs of this home fire: who ticks it, when that was heard and last succeeded.
+
+\b
+green       it was heard and a tick succeeded, both within 200 s
+stale_code  STALE CODE, fires nothing: who would tick it runs old code and yields; both revisions, and the command
+failing     it was heard, and its last tick failed     no_success  heard, and no tick succeeded for too long
+silent      nobody was heard for 200 s                 never       nobody ever ticked this home
+
+Below: which processes say anything of this home, jobs by state, what is due, what is in flight, open incidents.
+
+What changes on disk: nothing. Lock: none; read-only beside whoever uses the store.
+Left alone: everything.
+
+\b
+Example:
+  hermes cron status
+  hermes cron status --json
+
+Exit: 0 green, or there is no job to run; 1 failed, 2 usage, 3 not green, 65 damaged, 75 busy.
+"""
+
+
+@click.command("status", help=HELP, short_help="Say whether the cron jobs of this home fire, and who ticks it.")
+@store_options
+def command(ctx: Context) -> int:
+    from contextlib import nullcontext
+
+    from cron_store.cron import TICK_LEASE
+    from cron_store.looking import Looking
+    from cron_store.states import IncidentState, JobState
+    from cron_store.ticker.status import home_status
+    from hermes_state.errors import NotFound
+    from hermes_state.host import open_host
+    from hermes_state.leases import Leases
+    from maintenance.commands.cron.shown import every, opened, run_document, run_line
+    from maintenance.output.documents import print_json
+    from maintenance.output.text import human_age, plural, rfc3339, safe_text
+
+    try:
+        known: Any = open_host(read_only=True)
+    except NotFound:
+        known = nullcontext()  # no process of this user has said anything yet
+    with known as host, opened(ctx, read_only=True) as store:
+        cron = Looking(store)
+        status = home_status(cron, host)
+        jobs = every(cron)
+        runs = cron.in_flight()
+        lease = Leases(store.core).look(TICK_LEASE)
+        incidents = cron.incidents(states=(IncidentState.DETECTED, IncidentState.ALERTED))
+        steps = cron.events(kind="clock_step", limit=3)
+    now = ctx.clock.now()
+    counted = {str(state): sum(job.state is state for job in jobs) for state in JobState}
+    waiting = [job for job in jobs if job.due_at is not None]
+    late = [job for job in waiting if job.due_at is not None and job.due_at <= now]
+    upcoming = min((job.due_at for job in waiting if job.due_at is not None), default=None)
+    holder = None if lease is None or lease.is_free or lease.owner is None else str(lease.owner)
+    idle = not waiting and not runs
+    if ctx.json:
+        print_json({
+            "path": ctx.db, "light": str(status.light), "green": status.is_green, "text": status.text,
+            "heartbeat_seconds": status.heartbeat_seconds, "success_seconds": status.success_seconds,
+            "error": status.error, "owner": None if status.owner is None else str(status.owner),
+            "lease_owner": holder, "tickers": [_ticker(one) for one in status.tickers], "jobs": counted,
+            "due": [job.job_id for job in late], "next_due_at": rfc3339(upcoming),
+            "in_flight": [run_document(run) for run in runs],
+            "incidents": [one.incident_id for one in incidents],
+            "clock_steps": [{"at": rfc3339(one.at), "seconds": one.detail.get("seconds")} for one in steps],
+        })
+        return 0 if status.is_green or idle else 3
+    click.echo(_first_line(status))
+    for one in status.tickers:
+        pid = "?" if one.identity is None else one.identity.pid
+        said = f": {one.ticking.said}" if one.ticking.said else ""
+        life = "" if one.may_live else ", gone"
+        heard = human_age(one.beat_at, ctx.clock)
+        click.echo(safe_text(f"PID {pid} {one.ticking.standing}, heard {heard}{life}{said}"))
+    click.echo(", ".join(f"{count} {state}" for state, count in counted.items() if count) or "There is no job.")
+    if late:
+        click.echo(safe_text(f"Due now: {', '.join(job.job_id for job in late)}", 200))
+    elif upcoming is not None:
+        click.echo(f"Next: {human_age(upcoming, ctx.clock)}.")
+    for run in runs:
+        click.echo(f"In flight: {run_line(run, ctx).lstrip()}")
+    if incidents:
+        click.echo(f"{plural(len(incidents), 'open incident')}: {', '.join(one.incident_id for one in incidents)}")
+    for step in steps:
+        seconds = step.detail.get("seconds")
+        if isinstance(seconds, int | float):
+            click.echo(f"The clock was set by {seconds:+.0f} s {human_age(step.at, ctx.clock)}.")
+    return 0 if status.is_green or idle else 3
+
+
+def _first_line(status: HomeStatus) -> str:
+    from maintenance.output.text import safe_text
+
+    word = "OK" if status.is_green else "NOT OK"
+    return safe_text(f"{word}: {status.text}", 400)
+
+
+def _ticker(one: TickerSeen) -> dict[str, Any]:
+    from maintenance.output.text import rfc3339
+
+    said = one.ticking
+    return {
+        "pid": None if one.identity is None else one.identity.pid, "standing": str(said.standing), "said": said.said,
+        "may_live": one.may_live, "is_fresh": one.is_fresh, "beat_at": rfc3339(one.beat_at),
+        "code_sha": said.code_sha, "disk_sha": said.disk_sha, "how": said.how,
+    }

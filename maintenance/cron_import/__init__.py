@@ -1,0 +1,1 @@
+"""Jobs of hermes-agent, brought into a native store."""

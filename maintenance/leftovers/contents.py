@@ -30,6 +30,7 @@ from maintenance.dialects.native.compactions import compactions_lacking
 from maintenance.dialects.native.owed import obligations_lacking
 from maintenance.dialects.native.serving import instances_lacking
 from maintenance.dialects.native.shape import native_identity
+from maintenance.dialects.native.working import rows_lacking
 from maintenance.ledger import deleted_at
 from maintenance.leftovers.names import DROPPING
 from maintenance.leftovers.other_tables import rows_of_other_tables
@@ -271,6 +272,7 @@ def _native_rows(copy: PrivateCopy, live: Live) -> dict[str, int]:
     if same:
         lacking["outbox"] = obligations_lacking(copy, live._open)
         lacking["gateway_instances"] = instances_lacking(copy, live._open)
+        lacking |= rows_lacking(copy, live._open)
     return dict(lacking)
 
 

@@ -149,7 +149,8 @@ def first_follow_up(reader: Reader, lane: str, generation: int) -> int | None:
     """Which place the first follow-up has among what waits for that generation, from 1; None: there is none."""
     row = reader.row(
         "SELECT place FROM (SELECT kind, row_number() OVER (ORDER BY no) AS place FROM lane_items WHERE lane = ?"
-        " AND state = 'waiting' AND (generation IS NULL OR generation >= ?)) WHERE kind = 'follow_up' ORDER BY place LIMIT 1",
+        " AND state = 'waiting' AND (generation IS NULL OR generation >= ?)) WHERE kind = 'follow_up'"
+        " ORDER BY place LIMIT 1",
         (lane, generation),
     )
     return None if row is None else int(row[0])

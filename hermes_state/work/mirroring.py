@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hermes_state.engine import Transaction
 
 
-# Of a text and of a job's name in a lane: what a user message takes, and what fits a line.
-MOST_CHARACTERS, MOST_JOB = 262_144, 200
+# Of a text and of a job's name in a lane: half of what a user message takes, so that a question has room; a line.
+MOST_CHARACTERS, MOST_JOB = 131_072, 200
 
 
 class Provenance(StrEnum):

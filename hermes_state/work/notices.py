@@ -23,6 +23,7 @@ from hermes_state.outbox.records import read
 from hermes_state.outbox.settling import end_pending
 from hermes_state.outbox.states import Event
 from hermes_state.routing.homes import guard, refuse_other_home, valid_home
+from hermes_state.work import callbacks
 from hermes_state.work.background import BackgroundWork, Delegation, Process, find, page
 from hermes_state.work.background_rows import readable
 from hermes_state.work.boundaries import Conversation, conversation_of
@@ -137,6 +138,7 @@ class Notices:
         self, of: Callable[[Notice], Verdict | None], transports: Iterable[str] | None, mode: Mode, limit: int,
         term_seconds: float, window_seconds: float,
     ) -> list[tuple[Claim, Verdict]]:
+        callbacks.plain("handler", of)  # `store.aio` awaits; here nothing would run it
         handler, up, kinds, term = self.prepared(
             of, transports, mode, term_seconds=term_seconds, window_seconds=window_seconds
         )
@@ -272,8 +274,8 @@ def _give_up(tx: Transaction, at: float, now: _Boot) -> int:
     marks = ", ".join("?" * len(ALL_KINDS))
     rows = tx.rows(
         f"SELECT id FROM outbox INDEXED BY outbox_waiting WHERE state = 'pending' AND kind IN ({marks})"
-        " AND made_at < ? AND retry_of IS NULL AND NOT coalesce(payload ->> '$.made[0]' = ? AND"
-        " payload ->> '$.made[1]' = ? AND payload ->> '$.made[2]' > ?, 0) LIMIT ?",
+        " AND made_at < ? AND retry_of IS NULL AND NOT iif(json_valid(payload), coalesce(payload ->> '$.made[0]' = ?"
+        " AND payload ->> '$.made[1]' = ? AND payload ->> '$.made[2]' > ?, 0), 0) LIMIT ?",
         (
             *ALL_KINDS, at - REPLAY_SECONDS, now.boot_id, now.time_namespace, now.boottime - REPLAY_SECONDS, STEP,
         ),

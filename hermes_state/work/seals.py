@@ -21,7 +21,6 @@ from hermes_state import json_values
 from hermes_state.changes.records import record
 from hermes_state.errors import InvalidInput, ReplyEnded, ReplyNotFound
 from hermes_state.outbox import Claim, Obligation, Policy, State, append
-from hermes_state.outbox.append import MOST_BYTES
 from hermes_state.outbox.inputs import text
 from hermes_state.outbox.records import read, read_by_dedupe_id
 from hermes_state.outbox.verdicts import Accepted, Verdict
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 FINAL = "final"
 # Leaves room for what is put before and behind it in the ids of the outbox, which have 512 characters.
 MOST_TURN_ID = 400
-# Of a payload, beside its text, its details and the turn's id, with room for what says that the text was cut.
-_FRAME_BYTES = 256
+# Of a final as JSON: three quarters of what an obligation holds; the rest is for details.
+MOST_BYTES = 786_432
 COLUMNS = (
     "turn_id, home, transport, target, state, streamed, message_id, finals, sealed_digest, final_digest, shown_digest,"
     " opened_at, sealed_at, changed_at"
@@ -78,7 +77,7 @@ class Finished:
 
 
 def digest_of(final: str) -> bytes:
-    """What a final is known by: SHA-256 of its UTF-8, in which a lone surrogate is its escape."""
+    """What a final is known by: SHA-256 of its UTF-8, as it is owed."""
     return hashlib.sha256(final.encode("utf-8", "backslashreplace")).digest()
 
 
@@ -163,14 +162,16 @@ def finish(
     """Declare the final of a turn, whole: everything that is added after the stream is in it. At `power`.
 
     The first one seals the reply. The same text again owes nothing, unless its sending was given up; another one is
-    owed as an edit of the same message. A text that is too large for an obligation with its details is cut there, and
-    says so. `transport` and `target` are needed where the reply was not begun, and are those of its beginning where it
-    was. `media`: what goes with it, JSON, each an obligation of kind "media" behind the text, once a turn; `details`:
-    JSON for the sender. Raises `ReplyNotFound`, `ReplyEnded` (abandoned), `WrongHome`, `HomeRemoved`, `InvalidInput`.
+    owed as an edit of the same message. A text of more than 768 KiB is cut and says so: no platform takes it whole, and
+    it is in the session. `transport` and `target` are needed where the reply was not begun, and are those of its
+    beginning where it was. `media`: what goes with it, JSON, each an obligation of kind "media" behind the text, once a
+    turn; `details`: JSON for the sender. Raises `ReplyNotFound`, `ReplyEnded` (abandoned), `WrongHome`, `HomeRemoved`,
+    `InvalidInput`.
     """
     guard(tx, home)
     if not isinstance(final, str) or not final:
         raise InvalidInput("A final is a text, not empty.", argument="final")
+    final = _fitting(final)
     digest = digest_of(final)
     _turn_id(turn_id)
     now = find(tx, turn_id)
@@ -204,34 +205,23 @@ def finish(
     owed = append(
         tx, dedupe_id=obligation_id(turn_id, number), kind=FINAL, transport=reply.transport, target=reply.target,
         lane=lane_of(turn_id), policy=Policy.AT_LEAST_ONCE, at=at,
-        payload={"turn_id": turn_id, "final": number, "text": _fitting(final, _room(turn_id, details)), "details": details},
+        payload={"turn_id": turn_id, "final": number, "text": final, "details": details},
     ).obligation
     return Finished(
         reply=reply, owed=owed, media=owe_media(tx, reply, [*left_out(moved, media), *media], details, at=at),
-        reconciles=number > 1 and not (again and reply.shown_digest is None),
+        reconciles=number > 1 and (now.state is not ReplyState.GIVEN_UP or now.shown_digest is not None),
     )
 
 
-def _room(turn_id: str, details: Any) -> int:
-    """Bytes that an obligation has left for a text as JSON."""
-    try:
-        beside = json_values.dump([turn_id, details])
-    except ValueError:
-        return MOST_BYTES  # the outbox refuses such details by name
-    return MOST_BYTES - _FRAME_BYTES - len(beside.encode("utf-8", "surrogatepass"))
-
-
-def _fitting(final: str, room: int) -> str:
-    """A final as an obligation can hold it: a lone surrogate is its escape, and what is too large says so."""
+def _fitting(final: str) -> str:
+    """A final as an obligation can hold it: a lone surrogate is its escape; what is too large is cut and says so."""
     plain = final.encode("utf-8", "backslashreplace").decode()
     size = len(json_values.ENCODER.encode(plain).encode())
-    if size <= room:
-        return plain
     kept = plain
-    while size > room and kept:
-        kept = kept[: max(0, len(kept) * room // size - 64)]
+    while size > MOST_BYTES and kept:
+        kept = kept[: max(0, len(kept) * MOST_BYTES // size - 64)]
         size = len(json_values.ENCODER.encode(kept).encode())
-    return f"{kept}... ({len(plain):,} characters)"
+    return plain if kept == plain else f"{kept}... ({len(plain):,} characters)"
 
 
 def abandon(tx: Transaction, turn_id: str, home: Home, *, at: float) -> Reply:

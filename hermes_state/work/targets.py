@@ -76,8 +76,8 @@ class Targets(Guarded):
     """The dead targets of one home. Safe for threads."""
 
     def failed(
-        self, platform: str, chat_id: str | int, home: Home, failure: SendFailure, *, transport_profile: str = "default",
-        reason: str = "",
+        self, platform: str, chat_id: str | int, home: Home, failure: SendFailure, *,
+        transport_profile: str = "default", reason: str = "",
     ) -> DeadTarget | None:
         """A message did not arrive; gives the target if it is dead now. Writes nothing for what does not make it dead.
 

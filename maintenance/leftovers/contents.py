@@ -32,6 +32,7 @@ from maintenance.dialects.native.routed import routes_lacking
 from maintenance.dialects.native.scheduled import jobs_lacking
 from maintenance.dialects.native.serving import instances_lacking
 from maintenance.dialects.native.shape import native_identity
+from maintenance.dialects.native.working import rows_lacking
 from maintenance.ledger import deleted_at
 from maintenance.leftovers.names import DROPPING
 from maintenance.leftovers.other_tables import rows_of_other_tables
@@ -275,6 +276,7 @@ def _native_rows(copy: PrivateCopy, live: Live) -> dict[str, int]:
         lacking["gateway_instances"] = instances_lacking(copy, live._open)
         lacking["routing"] = routes_lacking(copy, live._open)
         lacking["cron"] = jobs_lacking(copy, live._open)
+        lacking |= rows_lacking(copy, live._open)
     return dict(lacking)
 
 

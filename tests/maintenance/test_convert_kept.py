@@ -19,6 +19,8 @@ from hermes_state.engine import open_read, open_write
 from hermes_state.engine.migrate import migrate
 from hermes_state.errors import Corrupt
 from hermes_state.outbox import Accepted
+from maintenance.doctor.findings import Finding
+from maintenance.doctor.native_working import working_findings
 from maintenance.interop.convert.convert import convert, look
 from maintenance.interop.convert.records import Conversion
 from maintenance.interop.give_back import give_back, make_plan
@@ -176,7 +178,7 @@ def test_adopting_in_place_converts_at_once_and_a_new_file_says_what_is_to_be_do
     assert done.document()["converted"]["became"] == BECAME
     assert done.lines()[2:4] == (
         "Converted what adoption kept of gateway_routing, 4 rows: 1 to routing_entries, 3 stay.",
-        "Converted what adoption kept of telegram_dm_topic_bindings, 2 rows: 1 to routing_entries, 1 stay.",
+        "Converted what adoption kept of telegram_dm_topic_bindings, 2 rows: 1 to routing_entries, 1 stays.",
     )
 
 
@@ -203,6 +205,18 @@ def test_looking_says_the_same_and_writes_nothing(native: Path) -> None:
     assert said.pending and said.counts == BECAME | {
         "delivery_obligations": {"outbox": 8, "stays": 1},  # what the outbox has forgotten is known when it is asked
     }
+
+
+def test_the_doctor_says_that_it_is_due_until_it_is_done(native: Path) -> None:
+    def told() -> dict[str, Finding]:
+        with open_read(native) as reader:
+            return {one.code: one for one in working_findings(reader, SYSTEM)}
+
+    said = told()["kept_rows"]
+    assert said.next_command == f"hermes-state sessions optimize --db {native}"
+    assert said.facts["rows"] == {table: sum(found.values()) for table, found in BECAME.items()}
+    converted(native)
+    assert "kept_rows" not in told()
 
 
 def test_what_is_here_already_stays_as_it_is(native: Path) -> None:

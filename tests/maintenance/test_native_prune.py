@@ -117,7 +117,7 @@ def test_usage_by_day_survives_and_usage_of_the_session_goes(run_cli: RunCli, db
 
 
 def test_free_pages_go_back_in_steps_and_the_file_shrinks(run_cli: RunCli, db: Path) -> None:
-    add_session(db, "old", bodies=["x" * 3000 for _ in range(400)])
+    add_session(db, "old", bodies=["x" * 3000 for _ in range(800)])
     add_session(db, "new", days_old=1)
     document = json.loads(prune(run_cli, db).stdout)
     assert document["reclaim"]["runs"] is True

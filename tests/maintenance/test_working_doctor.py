@@ -18,10 +18,8 @@ from hermes_state.work.states import Mode
 from hermes_state.work.targets import SendFailure
 from maintenance.doctor.findings import Finding, Severity
 from maintenance.doctor.native_working import working_findings
-from tests.maintenance.kept_gateway import adopted
 from tests.support.children import Children
 from tests.support.cli import RunCli
-from tests.support.stores import StoreCopy
 
 TURN = Tell(mode=Mode.TURN, transport="telegram", target="7")
 
@@ -84,13 +82,6 @@ def test_work_whose_watcher_died_is_told(tmp_path: Path, child: Children, fake_c
         store.work.processes.register("p", store.routing.home, command="make", epoch="e", tell=tell)
         """, tmp_path / "state.db").finish()
     assert findings(tmp_path / "state.db", fake_clock)["background_work_orphaned"].facts == {"keys": ["process/p/e"]}
-
-
-def test_kept_rows_that_nobody_converted_are_told(store_copy: StoreCopy, fake_clock: FakeClock) -> None:
-    native = adopted(store_copy)
-    said = findings(native, fake_clock)["kept_rows"]
-    assert said.next_command == f"hermes-state sessions optimize --db {native}"
-    assert said.facts["rows"]["delivery_obligations"] == 9
 
 
 @pytest.mark.slow

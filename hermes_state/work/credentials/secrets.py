@@ -173,10 +173,14 @@ def _is_secret(name: str, value: Any, known: tuple[str, ...]) -> bool:
         return True
     if name.casefold() not in _NO_SECRETS and _SECRET_NAME.search(name):
         return True
+    return _has_secret(name, value, known)
+
+
+def _has_secret(name: str, value: Any, known: tuple[str, ...]) -> bool:
     if isinstance(value, Mapping):
-        return any(_is_secret(str(inner), one, known) for inner, one in value.items())
-    if isinstance(value, (list, tuple)):
-        return any(_is_secret(name, one, known) for one in value)
+        return any(_is_secret(inner, one, known) for inner, one in value.items())
+    if isinstance(value, list):
+        return any(_has_secret(name, one, known) for one in value)
     if not isinstance(value, str):
         return str(value) in known
     if "\0" in value or not storable(value) or any(secret in value for secret in known):

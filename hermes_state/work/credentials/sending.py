@@ -53,9 +53,10 @@ class Sending:
     """One exchange, under one lease. Of one thread."""
 
     def __init__(self, asking: Asking, lease: Lease, row: Credential, secrets: Secrets) -> None:
-        self._asking, self._lease, self._row, self._secrets = asking, lease, row, secrets
+        # Sorted, because another program may have left a secret among the extras of the file.
+        self._asking, self._lease, self._row, self._secrets = asking, lease, row, secrets.sorted()
         self._sent_at = self._marked_at = 0.0
-        self._grant = Grant(row, secrets, self._mark)
+        self._grant = Grant(row, self._secrets, self._mark)
         self._owner = owner_name(row.home, row.provider, row.id, shared=row.source == SHARED)
 
     def run(self) -> Served | None:
@@ -97,14 +98,21 @@ class Sending:
         return self._keep(verdict) if isinstance(verdict, Rotated) else self._fail(verdict)
 
     def _refuse_anothers(self) -> None:
-        owner = self._secrets.belongs_to
-        if self._row.single_use and self._row.source != SHARED and owner not in (None, self._owner):
-            raise InvalidInput(
-                f"The secrets in {self._asking.secrets!r} are rotated by {owner} and not by {self._row.provider}"
-                f" credential {self._row.id!r} of {self._asking.core.path}.",
-                hint="Give `shared=`, or log in with a file of its own: two that send one token burn it.",
-                argument="secrets",
-            )
+        """Refuse a file that another row rotates, unless that one was of this store and is gone."""
+        owner, row, asking = self._secrets.belongs_to, self._row, self._asking
+        if owner in (None, self._owner) or not row.single_use or row.source == SHARED:
+            return
+        with asking.core.reader() as reader:
+            here = {owner_name(one.home, one.provider, one.id) for one in rows.all_of(reader)}
+        assert owner is not None
+        if owner.startswith(f"{row.home}/") and owner not in here:
+            return
+        raise InvalidInput(
+            f"The secrets in {asking.secrets!r} are rotated by {owner} and not by {row.provider} credential"
+            f" {row.id!r} of {asking.core.path}.",
+            hint="Give `shared=`, or log in with a file of its own: two that send one token burn it.",
+            argument="secrets",
+        )
 
     def _mark(self) -> None:
         asking, token = self._asking, self._secrets.refresh_token

@@ -56,7 +56,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Home, Sequence[Cells]], Iterator[Ready
     DELIVERIES: ("obligation_id", obligations),
     DELEGATIONS: ("delegation_id", delegations),
 }
-# Why one row stays; what else is raised ends the conversation with the store, and nothing is written.
+# Why one row stays; whatever else is raised ends the conversion, and nothing is written.
 _ROW_ERRORS = (InvalidInput, NotFound, Refused, TooOld, IdempotencyConflict, StatementFailed)
 
 

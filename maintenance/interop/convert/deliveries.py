@@ -10,6 +10,7 @@ without the mark was rejected: `sessions adopt --to` makes stores of files that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,8 @@ def _read(cells: Mapping[str, Cell]) -> _Old:
         raise InvalidInput(f"Its attempts are {attempts!r:.80}.")
     if not isinstance(content, str):
         raise InvalidInput("It has no text.")
+    if (size := len(json.dumps(content, ensure_ascii=False).encode())) > seals.MOST_BYTES:
+        raise InvalidInput(f"Its text has {size:,} bytes, and a reply here at most {seals.MOST_BYTES:,}.")
     said = {name: _text(cells, name) for name in ("session_key", "chat_id", "thread_id", "adapter_profile")}
     profile = said["adapter_profile"]
     platform = text("platform", cells.get("platform"), of=" of a delivery")

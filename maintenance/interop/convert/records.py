@@ -87,7 +87,7 @@ class Conversion:
             return ()
         said = [
             f"{'Converted' if done else 'Convert'} what adoption kept of {table}, {plural(self.rows[table], 'row')}: "
-            f"{', '.join(f'{count} {_as(became)}' for became, count in sorted(self.counts[table].items()))}."
+            f"{', '.join(_as(became, count) for became, count in sorted(self.counts[table].items()))}."
             for table in self.rows
         ]
         stay = [one for one in self.outcomes if one.became == STAYS]
@@ -106,5 +106,7 @@ def counted(outcomes: tuple[Outcome, ...]) -> dict[str, dict[str, int]]:
     return {table: dict(sorted(found.items())) for table, found in counts.items()}
 
 
-def _as(became: str) -> str:
-    return {THERE: "here already", STAYS: "stay"}.get(became, f"to {became}")
+def _as(became: str, count: int) -> str:
+    if became == STAYS:
+        return f"{count} stay{'s' if count == 1 else ''}"
+    return f"{count} here already" if became == THERE else f"{count} to {became}"

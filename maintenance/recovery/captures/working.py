@@ -11,11 +11,11 @@ waits for it any more, and it would stand in the way of the next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
 from maintenance.dialects.native import owed, serving
+from maintenance.dialects.native.working import KEYS
 
 if TYPE_CHECKING:
     from hermes_state.engine import Reader
@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from hermes_state.engine.transaction import Transaction
     from maintenance.recovery.captures.view import View
 
-# By table, what a row is known by in whichever file.
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "routing_entries": ("session_key",),
-    "topic_chats": ("platform", "chat_id"),
-    "pairing_users": ("platform", "user_id"),
-    "background_work": ("key",),
-    "reply_seals": ("turn_id",),
-    "lane_items": ("lane", "item_key"),
-    "dead_targets": ("platform", "transport_profile", "chat_id"),
-    "login_attempts": ("attempt_id",),
-    "credentials": ("provider", "id"),
-    "model_facts": ("provider", "layer", "model_key", "model"),
-    "provider_registrations": ("name", "source"),
-    "account_usage": ("provider", "account"),
-}
 # Of these a later version of the capture never takes the place of the store's: a person decides where a chat goes on.
 _STAY = frozenset({"routing_entries", "topic_chats"})
 _NUMBERS = ("no",)

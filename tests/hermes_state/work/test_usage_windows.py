@@ -92,6 +92,46 @@ def test_an_older_answer_does_not_replace_a_newer_one(store: Store, home: Home, 
     assert not usage.forget("p", "a", home)
 
 
+def test_an_answer_from_a_time_that_has_not_come_gives_way(store: Store, home: Home, fake_clock: FakeClock) -> None:
+    usage = store.work.usage
+    fake_clock.step_wall(30 * 86_400.0)
+    usage.fetch("p", "a", home, lambda: [WEEKLY])
+    fake_clock.step_wall(-30 * 86_400.0)
+    usage.fetch("p", "a", home, lambda: [ROLLING])
+    known = usage.known("p", "a", within_seconds=60.0)
+    assert known is not None
+    assert known.windows == (ROLLING,)
+    with pytest.raises(InvalidInput, match="as_of is a time in epoch seconds UTC"):
+        usage.keep("p", "a", home, [WEEKLY], as_of=float("nan"))
+
+
+def test_an_account_whose_fetch_hangs_has_one_thread_however_often_it_is_asked_for(store: Store, home: Home) -> None:
+    usage, given_up = store.work.usage, threading.Event()
+    begun: list[int] = []
+
+    def slow() -> list[UsageWindow]:
+        begun.append(1)
+        given_up.wait(60)
+        return [WEEKLY]
+
+    for _ in range(5):
+        assert usage.fetch("p", "a", home, slow, deadline_seconds=0.01) is None
+    assert len(begun) == 1
+    assert usage.fetch("p", "b", home, lambda: [ROLLING]) is not None
+    given_up.set()
+    usage._hanging["p", "a"].join(60)
+    assert usage.fetch("p", "a", home, lambda: [ROLLING]) is not None
+
+
+def test_an_asynchronous_fetch_is_refused(store: Store, home: Home) -> None:
+    async def later() -> None:
+        raise AssertionError
+
+    with pytest.raises(InvalidInput) as refused:
+        store.work.usage.fetch("p", "a", home, later)  # type: ignore[arg-type]
+    assert str(refused.value) == "The fetch of an account's usage is a plain function, not an asynchronous one."
+
+
 @pytest.mark.parametrize(("fields", "message"), [
     ({"used": float("nan")}, "used of a usage window is a number from 0, not nan."),
     ({"used": -1}, "used of a usage window is a number from 0, not -1."),

@@ -34,8 +34,10 @@ CREATE TRIGGER reply_seals_are_given_up AFTER UPDATE OF settled_at ON outbox
 WHEN new.kind = 'final' AND old.settled_at IS NULL AND new.settled_at IS NOT NULL AND new.state <> 'accepted'
 BEGIN
     UPDATE reply_seals SET state = 'given_up', changed_at = new.settled_at
-    WHERE turn_id = new.payload ->> '$.turn_id' AND finals = new.payload ->> '$.final'
-        AND state IN ('sealing', 'reconciling');
+    WHERE turn_id = substr(new.lane, length('reply/') + 1) AND state IN ('sealing', 'reconciling')
+        -- by its id, also of one that a person owes again: a payload may be unreadable
+        AND substr(new.dedupe_id, 1, instr(new.dedupe_id || '#retry-', '#retry-') - 1)
+            = 'final/' || turn_id || iif(finals = 1, '', '#' || finals);
 END;
 
 -- What came for a chat while a turn ran, and what cron said there: taken in order, at the beginning of a turn.

@@ -14,8 +14,10 @@ def test_the_example_tells_of_both_ends(project: Path, tmp_path: Path, monkeypat
     (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("HERMES_HOME", raising=False)
+    names: dict[str, Any] = {}
     told: list[tuple[str, str]] = []
-    names: dict[str, Any] = {"busy": lambda _session: False, "inject": lambda *said: told.append(said)}
+    block = block.replace("print(event)", "told.append((session_id, event))")
+    names["told"] = told
     exec(compile(block, "docs/background-work.md", "exec"), names)
     session = names["session"].id
     assert told == [

@@ -149,20 +149,18 @@ def nested(levels: int) -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize(
-    ("result", "begins", "size"),
-    [
+def test_no_result_leaves_its_delegation_running(
+    store: Store, home: Home, dispatch: Callable[..., Delegation]
+) -> None:
+    results: tuple[tuple[Any, str, int], ...] = (
         ("x" * 1_100_000, "xxx", 1_100_002), (["\1" * 300_000], '["\\u0001', 1_800_004),
         ("\1" * 1_000_000, "\1\1", 6_000_002), (float("nan"), "nan", 5), ({1: object}, "{1: <class 'object'>}", 23),
         (nested(150), "[[[[", 304), (nested(100_000), "(a result of type list that cannot be shown)", 46),
-    ],
-)
-def test_no_result_leaves_its_delegation_running(
-    store: Store, home: Home, dispatch: Callable[..., Delegation], result: Any, begins: str, size: int
-) -> None:
-    done = store.work.delegations.completed(dispatch("d"), home, result)
-    assert (done.state, done.result[: len(begins)], done.result_chars) == (DelegationState.COMPLETED, begins, size)
-    assert store.outbox.get("delegation/d").state is State.PENDING
+    )
+    for number, (result, begins, size) in enumerate(results):
+        done = store.work.delegations.completed(dispatch(f"d{number}"), home, result)
+        assert (done.state, done.result[: len(begins)], done.result_chars) == (DelegationState.COMPLETED, begins, size)
+        assert store.outbox.get(done.key).state is State.PENDING
 
 
 def test_what_no_file_can_hold_comes_back_as_it_was(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -39,7 +40,7 @@ def test_the_same_number_is_told_once_whatever_it_says(store: Store, home: Home,
     assert owed.payload["text"] == "10 %"
 
 
-def test_a_row_of_the_other_sort_is_refused_by_name(
+def test_a_row_of_the_other_sort_and_a_mode_that_tells_nobody_are_refused_by_name(
     store: Store, home: Home, begin: Callable[..., Process], dispatch: Callable[..., Delegation]
 ) -> None:
     process, given = begin("p", epoch="1"), dispatch("d")
@@ -49,9 +50,12 @@ def test_a_row_of_the_other_sort_is_refused_by_name(
     with pytest.raises(InvalidInput) as caught:
         store.work.delegations.completed(process, home, "x")  # type: ignore[arg-type]
     assert str(caught.value) == "'process/p/1' is a process, not a delegation."
+    async def admit(_notice: object) -> Accepted:
+        raise AssertionError
 
-
-def test_a_mode_that_tells_nobody_has_no_handler(store: Store) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        store.work.notices.deliver(admit, ["telegram"])  # type: ignore[arg-type]
+    assert str(caught.value) == "handler is a plain function, not a coroutine function."
     with pytest.raises(InvalidInput) as caught:
         store.work.notices.prepared(lambda _notice: Accepted(), ["telegram"], "nobody")
     assert str(caught.value) == "'nobody' is no mode whose ends anybody is told of."
@@ -90,7 +94,7 @@ def test_a_clock_that_was_ahead_gives_up_no_young_notice_and_forgets_no_young_ro
     swept = store.work.notices.sweep(home)
     assert (swept.too_old, swept.forgotten) == (0, 0)
     fake_clock.step_wall(-30 * DAY)
-    assert chat.deliver() == [process.key]
+    assert chat.deliver() == [process.key] * 2  # the match, and the end
     store.work.delegations.completed(given, home, "x")
     chat.deliver()
     fake_clock.step_wall(30 * DAY)
@@ -113,33 +117,33 @@ def test_what_is_old_on_every_clock_is_given_up(
     assert obligations(store) == {process.key: str(State.SUPPRESSED)}
 
 
-@pytest.mark.parametrize("followed", [True, False, None])
 def test_an_end_is_told_in_the_session_that_its_conversation_goes_on_in(
-    store: Store, home: Home, begin: Callable[..., Process], chat: Admitting, followed: bool | None
+    store: Store, home: Home, begin: Callable[..., Process], chat: Admitting
 ) -> None:
-    """A compacted session takes nothing. `followed` None: it has no chat."""
-    first = store.sessions.create(source="telegram").id
-    route = None if followed is None else entry(store, first)
-    process = begin("p", session_id=first, session_key=None if route is None else route.session_key)
-    tip = store.sessions.continue_as(first).id
-    if route is not None and followed:
-        store.routing.follow(route, home, tip)
-    store.work.processes.exited(process, home, exit_code=0)
-    assert chat.deliver() == [process.key]
-    assert chat.seen[-1].session_id == tip
+    """A compacted session takes nothing."""
+    for keyed, followed in ((True, True), (True, False), (False, False)):
+        first = store.sessions.create(source="telegram").id
+        route = entry(store, first, f"{keyed} {followed}") if keyed else None
+        process = begin("p", session_id=first, session_key=None if route is None else route.session_key)
+        tip = store.sessions.continue_as(first).id
+        if route is not None and followed:
+            store.routing.follow(route, home, tip)
+        store.work.processes.exited(process, home, exit_code=0)
+        assert chat.deliver() == [process.key]
+        assert chat.seen[-1].session_id == tip
 
 
-@pytest.mark.parametrize("keyed", [True, False])
-@pytest.mark.parametrize("continued", [True, False])
 def test_an_end_whose_session_was_deleted_is_told_nowhere(
-    store: Store, home: Home, begin: Callable[..., Process], chat: Admitting, keyed: bool, continued: bool
+    store: Store, home: Home, begin: Callable[..., Process], chat: Admitting
 ) -> None:
-    last = store.sessions.create(source="telegram").id
-    route = entry(store, last) if keyed else None
-    process = begin("p", session_id=last, session_key=None if route is None else route.session_key)
-    if continued:
-        last = store.sessions.continue_as(last).id
-    store.sessions.delete(last, actor="test", reason="test")
-    store.work.processes.exited(process, home, exit_code=0)
-    assert chat.deliver() == []
-    assert [(one.key, one.delivery) for one in store.work.notices.undelivered()] == [(process.key, State.SUPPRESSED)]
+    for keyed, continued in itertools.product((True, False), (True, False)):
+        last = store.sessions.create(source="telegram").id
+        route = entry(store, last, f"{keyed} {continued}") if keyed else None
+        process = begin("p", session_id=last, session_key=None if route is None else route.session_key)
+        if continued:
+            last = store.sessions.continue_as(last).id
+        store.sessions.delete(last, actor="test", reason="test")
+        store.work.processes.exited(process, home, exit_code=0)
+        assert chat.deliver() == [], (keyed, continued)
+        newest = store.work.notices.undelivered()[0]
+        assert (newest.key, newest.delivery) == (process.key, State.SUPPRESSED)

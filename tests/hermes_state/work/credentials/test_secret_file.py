@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_state.errors import SecretFileRefused
+from hermes_state.errors import InvalidInput, SecretFileRefused
 from hermes_state.work.credentials import SecretFile, Secrets
 
 SOME = Secrets(
@@ -79,6 +79,49 @@ def test_what_a_killed_writer_left_goes_with_the_next_store_and_is_never_read(tm
     assert file.load() is None
     file.store(SOME)
     assert [path.name for path in tmp_path.iterdir()] == ["main.json"]
+
+
+def test_only_what_a_killed_writer_of_this_very_file_left_goes(tmp_path: Path) -> None:
+    """A neighbour of a longer name, one with a pattern for a name, and names that are not ours stay."""
+    others = [".main.json.0011223344556677.new", ".main.old.new", ".main.00112233.new", ".mainx.0011223344556677.new"]
+    for name in others:
+        (tmp_path / name).write_text("x")
+    SecretFile(tmp_path / "main").store(SOME)
+    SecretFile(tmp_path / "m[a]in").store(SOME)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "main", "m[a]in"])
+
+
+def test_room_that_was_set_aside_is_used_by_the_next_store_or_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SecretFile(tmp_path / "main.json")
+    file.reserve()
+    file.reserve()
+    (beside,) = tmp_path.iterdir()
+    assert beside.stat().st_blocks * 512 >= 65_536
+    assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+    file.store(SOME)
+    assert facts(file.load()) == facts(SOME)
+    assert file.path.stat().st_size < 1_000
+    file.reserve()
+    file.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["main.json"]
+
+
+def test_a_text_that_utf_8_cannot_write_is_kept_as_it_is(tmp_path: Path) -> None:
+    file = SecretFile(tmp_path / "main.json")
+    file.store(Secrets(access_token="a", others={"id_token": "\ud800x"}))
+    found = file.load()
+    assert found is not None
+    assert found.others == {"id_token": "\ud800x"}
+
+
+def test_more_than_is_loaded_again_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SecretFile(tmp_path / "main.json")
+    monkeypatch.setattr("hermes_state.work.credentials.secret_file._MOST_BYTES", 1_000)
+    with pytest.raises(InvalidInput, match="more than 1,000"):
+        file.store(Secrets(access_token="a", others={"id_token": "x" * 1_000}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_others_can_read_is_refused_and_not_repaired(tmp_path: Path) -> None:

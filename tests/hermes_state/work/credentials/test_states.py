@@ -17,6 +17,7 @@ from hermes_state.work.credentials.states import (
     Step,
     after,
     decide,
+    renew_after,
     rest_until,
 )
 
@@ -86,3 +87,9 @@ def test_every_step_is_reached_and_those_that_change_something_need_the_lease() 
 ])
 def test_rests_are_those_of_the_facts(code: str | int | None, reset_at: float | None, until: float) -> None:
     assert rest_until(1000.0, code, reset_at) == until
+
+
+def test_a_short_life_is_used_for_half_of_it() -> None:
+    lives = (None, -5.0, 0.0, 100.0, 240.0, 241.0, 3600.0)
+    renewed = [renew_after(1000.0, None if lasts is None else 1000.0 + lasts) for lasts in lives]
+    assert renewed == [None, None, None, 1050.0, 1120.0, None, None]

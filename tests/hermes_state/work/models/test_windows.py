@@ -7,6 +7,7 @@ import pytest
 from hermes_state.clock import FakeClock
 from hermes_state.compaction.tokens.factors import Factors
 from hermes_state.compaction.windows import Fact, Probe, Window, Windows
+from hermes_state.errors import InvalidInput
 from hermes_state.routing import Home
 from hermes_state.store import Store
 from hermes_state.work.models import ContextWindow, Facts, Layer, resolve
@@ -91,6 +92,58 @@ def test_what_a_server_has_loaded_is_believed_for_five_minutes(store: Store, fak
     fake_clock.advance(1.0)
     assert models.window("lmstudio", "m", "localhost:1234").tokens is None
     assert models.window("ollama", "m", "localhost:1234").tokens == 8_192
+
+
+def test_a_number_from_a_time_that_has_not_come_is_old_and_gives_way(store: Store, fake_clock: FakeClock) -> None:
+    """A clock that was a year ahead: what it saw is not believed where only fresh numbers are, nor hides newer ones."""
+    windows, models, here = Windows(store.core), store.work.models, "http://localhost:1234"
+    fake_clock.step_wall(365 * 86_400.0)
+    serve(store, "m", here, 131_072)
+    fake_clock.step_wall(-365 * 86_400.0)
+    assert models.window("lmstudio", "m", here).tokens is None
+    assert models.resolve_window(
+        "lmstudio", "m", here, probe=lambda model, endpoint: serve(store, model, endpoint, 8_192)
+    ).tokens == 8_192
+    windows.learn("m", here, 4_096)
+    assert models.window("lmstudio", "m", here).tokens == 4_096
+    serve(store, "m", here, 16_384)
+    assert models.window("lmstudio", "m", here).tokens == 16_384
+
+
+def test_t8_6_what_a_plugin_or_a_catalog_says_is_distrusted_by_the_same_rules(store: Store, home: Home) -> None:
+    """Not what the user says, nor the default; the layer below answers."""
+    models = store.work.models
+    models.declare("catalog", "codex", "gpt-5.5", {"context_window": 400_000, "supports_tools": True}, home)
+    assert models.window("codex", "gpt-5.5", A).tokens is None
+    models.declare("default", "codex", "_default", {"context_window": 272_000}, home)
+    found = models.window("codex", "gpt-5.5", A)
+    assert (found.tokens, found.source) == (272_000, "default")
+    assert [(one.tokens, one.source) for one in found.passed] == [(400_000, "catalog")]
+    models.declare("plugin", "router", "kimi-k2", {"context_window": 32_768}, home)
+    models.declare("catalog", "router", "kimi-k2", {"context_window": 262_144}, home)
+    assert models.window("router", "kimi-k2", A).tokens == 262_144
+    models.declare("override", "router", "kimi-k2", {"context_window": 16_384}, home)
+    assert models.window("router", "kimi-k2", A).tokens == 16_384
+
+
+def test_a_measured_name_is_looked_up_exactly_then_without_upper_and_lower_case(store: Store) -> None:
+    serve(store, "Hermes-4", A, 32_000)
+    models = store.work.models
+    assert [models.window("p", name, A).tokens for name in ("Hermes-4", "hermes-4", "hermes-5")] == [
+        32_000, 32_000, None,
+    ]
+    serve(store, "hermes-4", A, 16_000)
+    assert [models.window("p", name, A).tokens for name in ("Hermes-4", "hermes-4", "HERMES-4")] == [
+        32_000, 16_000, 32_000,
+    ]
+
+
+def test_an_asynchronous_probe_is_refused(store: Store) -> None:
+    async def later(model: str, endpoint: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(InvalidInput, match=r"^The probe of a window is a plain function, not an asynchronous one\.$"):
+        store.work.models.resolve_window("p", "m", A, probe=later)  # type: ignore[arg-type]
 
 
 def test_a_refusal_and_a_server_of_ones_own_are_believed_whatever_the_numbers_say_elsewhere(store: Store) -> None:

@@ -312,7 +312,13 @@ def test_a_handler_that_would_have_to_be_awaited_is_refused_before_anything_is_c
     async def handler(_sending: Sending) -> Accepted:
         return Accepted()
 
+    class Called:
+        async def __call__(self, _sending: Sending) -> Accepted:
+            return Accepted()
+
     store.work.streams.finish("turn", "Hello.", home, transport="slack", target="C1")
+    with pytest.raises(InvalidInput):
+        store.work.streams.deliver(Called(), ["slack"])  # type: ignore[arg-type]
     with pytest.raises(InvalidInput) as caught:
         store.work.streams.deliver(handler, ["slack"])  # type: ignore[arg-type]
     assert str(caught.value) == "handler is a plain function, not a coroutine function."

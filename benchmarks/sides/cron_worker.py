@@ -55,7 +55,7 @@ class Ours:
 
         while True:
             with self.cron.tick_lease(wait_seconds=60.0) as lease:
-                claims = self.cron.take(lease, room=10).claims
+                claims = self.cron.take(lease, room=25).claims
             if not claims:
                 return
             for claim in claims:
@@ -157,7 +157,7 @@ class Floor:
 
     def fire(self, count: int) -> None:
         while claimed := self.connection.execute(
-            "UPDATE job SET state = 1 WHERE id IN (SELECT id FROM job WHERE state = 0 LIMIT 10) RETURNING id"
+            "UPDATE job SET state = 1 WHERE id IN (SELECT id FROM job WHERE state = 0 LIMIT 25) RETURNING id"
         ).fetchall():
             for (number,) in claimed:
                 self.connection.execute("UPDATE job SET state = 2 WHERE id = ?", (number,)).fetchall()

@@ -69,7 +69,6 @@ class Seat:
         self.runs: dict[int, Running] = {}  # by fence; changed under `lock`
         self.owed: list[Owed] = []  # changed under `lock`
         self.lock = threading.Lock()
-        self.writes = threading.RLock()  # of the threads of its runs, while they begin or end one
         self.leaving = False  # not served any more; it goes once its runs are over
         self.next_due_at: float | None = None  # a job has to be looked at then; epoch seconds UTC
         self.wakes_at: float | None = None  # the loop has to look then: what is due and cannot be done waits for a tick

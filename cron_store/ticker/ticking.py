@@ -8,8 +8,8 @@ Not for: which homes and when (see `ticker`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -80,18 +80,8 @@ class Rules:
     tell: Callable[[Problem], None]
 
     def opened(self, seat: Seat) -> Callable[[], AbstractContextManager[Cron]]:
-        """What opens its store for a moment, for one thread at a time.
-
-        The store hands its writer from thread to thread in their order, which costs a switch each; here the one that
-        runs goes on.
-        """
-
-        @contextmanager
-        def one() -> Iterator[Cron]:
-            with seat.writes, self.openings.use(seat) as cron:
-                yield cron
-
-        return one
+        """What opens its store for a moment."""
+        return lambda: self.openings.use(seat)
 
 
 def tick(seat: Seat, rules: Rules, *, signs: bool) -> Ticked:

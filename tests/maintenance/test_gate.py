@@ -126,6 +126,7 @@ def test_only_the_gate_opens_stores_for_writing(project: Path) -> None:
         "maintenance/doctor/deep.py", "maintenance/interop/adopt/flow.py", "maintenance/interop/state_db.py",
         "maintenance/replacement/prepare.py", "maintenance/recovery/adopting.py", "maintenance/backups/serving.py",
         "maintenance/backups/routing.py",
+        "maintenance/backups/cron.py",
     }
     assert users - private == {"maintenance/gate/doors.py"}
 

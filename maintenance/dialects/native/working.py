@@ -1,7 +1,7 @@
 """What a gateway keeps beside conversations, of one store in two files: how rows are known, and what one file lacks.
 
 Invariant: a row is known by its own name, never by its number, which both files may have given. Not for: obligations
-(`owed`), and gateway instances with their turns (`serving`).
+(`owed`), gateway instances with their turns (`serving`), routing (`routed`) and cron (`scheduled`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 # By table, what a row is known by in whichever file.
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "routing_entries": ("session_key",),
     "topic_chats": ("platform", "chat_id"),
-    "pairing_users": ("platform", "user_id"),
     "background_work": ("key",),
     "reply_seals": ("turn_id",),
     "lane_items": ("lane", "item_key"),
@@ -31,8 +29,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 # When a row was made or changed last: what is older than all that the store has was forgotten there.
 _CHANGED: Mapping[str, str] = {
-    "routing_entries": "updated_at", "topic_chats": "updated_at", "pairing_users": "approved_at",
-    "background_work": "state_at", "reply_seals": "changed_at", "lane_items": "coalesce(settled_at, came_at)",
+    "topic_chats": "updated_at", "background_work": "state_at", "reply_seals": "changed_at", "lane_items": "coalesce(settled_at, came_at)",
     "dead_targets": "last_at", "login_attempts": "coalesce(ended_at, started_at)", "credentials": "updated_at",
     "model_facts": "declared_at", "provider_registrations": "registered_at", "account_usage": "as_of",
 }

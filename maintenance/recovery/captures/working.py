@@ -2,10 +2,10 @@
 
 Invariant: a row that only the capture has is added, unless the store had it before and forgot it since; of a row that
 both have the later version stands, where the versions say which that is. So a token that was sent in the lost WAL is
-known to have been sent, a reply that was sealed is sealed, and a message that was answered is not answered again. A
-chat that the store has bound stays bound as it is. Merging again changes nothing.
+known to have been sent, a reply that was sealed is sealed, and a message that was answered is not answered again.
+Merging again changes nothing.
 
-Not for: notices and finals, which are obligations (`owing`). Adding a sign-in that was under way was rejected: nobody
+Not for: notices and finals, which are obligations (`owing`), and where chats go on (`routing`). Adding a sign-in that was under way was rejected: nobody
 waits for it any more, and it would stand in the way of the next one.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hermes_state.engine.transaction import Transaction
     from maintenance.recovery.captures.view import View
 
-# Of these a later version of the capture never takes the place of the store's: a person decides where a chat goes on.
-_STAY = frozenset({"routing_entries", "topic_chats"})
+# Of these a later version of the capture never takes the place of the store's: a person decides whether a chat has topics.
+_STAY = frozenset({"topic_chats"})
 _NUMBERS = ("no",)
 
 

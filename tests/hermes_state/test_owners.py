@@ -215,6 +215,28 @@ def test_process_that_the_table_hides_is_not_dead(home: Path, tmp_path: Path) ->
     )
 
 
+@linux
+@pytest.mark.parametrize(
+    ("state", "threads", "dead"), [("Z", 1, True), ("X", 0, True), ("Z", 3, False), ("S", 1, False)]
+)
+def test_process_of_which_only_an_exit_code_is_left_is_dead(
+    home: Path, tmp_path: Path, state: str, threads: int, dead: bool
+) -> None:
+    """A first thread that ended before the others is a zombie in a process that runs."""
+    pid = os.getpid()
+    table = process_table(tmp_path / "proc", nspid=str(pid))
+    (table / str(pid)).mkdir()
+    (table / str(pid) / "stat").write_text(
+        f"{pid} (a (b) c) {state} {' '.join(['0'] * 16)} {threads} 0 25 0 0\n"
+    )
+    owner = somebody(home, pid_namespace="7:25", start_ticks=25)
+    verdict = provably_dead(owner, home, proc_root=table)
+    assert (verdict.dead, verdict.runs) == (dead, not dead)
+    assert verdict.because == (
+        f"pid {pid} has ended, and its parent has not looked yet" if dead else f"pid {pid} runs since the same time"
+    )
+
+
 def test_lock_file_of_a_dead_owner_stays_for_a_day_after_it_was_found(home: Path, fake_clock: FakeClock) -> None:
     ended = Presence(home, clock=fake_clock)
     ended.end()

@@ -153,8 +153,8 @@ def test_no_result_leaves_its_delegation_running(
     store: Store, home: Home, dispatch: Callable[..., Delegation]
 ) -> None:
     results: tuple[tuple[Any, str, int], ...] = (
-        ("x" * 1_100_000, "xxx", 1_100_002), (["\1" * 300_000], '["\\u0001', 1_800_004),
-        ("\1" * 1_000_000, "\1\1", 6_000_002), (float("nan"), "nan", 5), ({1: object}, "{1: <class 'object'>}", 23),
+        ("x" * 1_100_000, "xxx", 1_100_002), (["\1" * 200_000], '["\\u0001', 1_200_004),
+        ("\1" * 200_000, "\1\1", 1_200_002), (float("nan"), "nan", 5), ({1: object}, "{1: <class 'object'>}", 23),
         (nested(150), "[[[[", 304), (nested(100_000), "(a result of type list that cannot be shown)", 46),
     )
     for number, (result, begins, size) in enumerate(results):

@@ -112,9 +112,12 @@ def test_what_is_old_on_every_clock_is_given_up(
 ) -> None:
     process = begin("p")
     store.work.processes.exited(process, home, exit_code=0)
+    damaged = begin("damaged")
+    store.work.processes.exited(damaged, home, exit_code=0)
+    store.core.write(lambda tx: tx.execute("UPDATE outbox SET payload = '{' WHERE dedupe_id = ?", (damaged.key,)))
     fake_clock.advance(2 * DAY + 1)
-    assert store.work.notices.sweep(home).too_old == 1
-    assert obligations(store) == {process.key: str(State.SUPPRESSED)}
+    assert store.work.notices.sweep(home).too_old == 2
+    assert obligations(store) == {process.key: str(State.SUPPRESSED), damaged.key: str(State.SUPPRESSED)}
 
 
 def test_an_end_is_told_in_the_session_that_its_conversation_goes_on_in(

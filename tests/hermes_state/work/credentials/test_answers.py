@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_state.clock import FakeClock
-from hermes_state.errors import GrantMayBeLost, InvalidInput, RotationFailed
+from hermes_state.errors import CredentialExpired, GrantMayBeLost, InvalidInput, RotationFailed
 from hermes_state.work.credentials import Ended, Grant, Postponed, Rotated, Secrets, Unsure, Verdict, verdict_of
 from hermes_state.work.credentials.answers import merged
 from hermes_state.work.credentials.secrets import split
@@ -88,14 +88,19 @@ def test_no_access_token_is_no_new_token_and_a_next_one_that_is_no_text_ends_the
 
 
 def test_a_refresh_token_that_was_ended_is_not_sent_again(login: Login, fake_clock: FakeClock) -> None:
+    """And an exchange that gives the answer itself, which is no verdict, loses nothing of it."""
     first = login.begin()
-    login.server.answers.append({"status": 200, "access_token": "new-access", "refresh_token": 5, "expires_in": 3600})
-    assert login.token().how == "rotated"
+
+    def exchange(grant: Grant) -> Any:
+        login.server.posts.append(grant.reveal())
+        return {"access_token": "new-access", "refresh_token": 5, "expires_in": 3600}
+
+    assert login.token(exchange=exchange).access_token == "new-access"
     kept = login.file.load()
     assert kept is not None
     assert kept.refresh_token is None
     fake_clock.advance(3600.0)
-    with pytest.raises(Exception, match="it has none to get another one with"):
+    with pytest.raises(CredentialExpired):
         login.token()
     assert login.server.posts == [first]
 
@@ -128,16 +133,6 @@ def test_a_proxy_that_gave_up_does_not_make_the_token_be_sent_again(login: Login
             login.token(exchange=exchange)
         fake_clock.advance(3601.0)
     assert login.server.posts == [first]
-
-
-def test_the_answer_itself_is_taken_for_a_verdict(login: Login) -> None:
-    login.begin()
-
-    def exchange(grant: Grant) -> Any:
-        grant.reveal()
-        return {"access_token": "new-access", "refresh_token": "new-refresh"}
-
-    assert login.token(exchange=exchange).access_token == "new-access"
 
 
 def test_a_time_of_the_providers_that_is_none_is_the_usual_rest(login: Login, fake_clock: FakeClock) -> None:

@@ -272,20 +272,20 @@ def test_an_answer_that_nobody_can_read_after_sending_is_a_grant_that_may_be_los
     assert (str(row.status), str(row.rotation)) == ("exhausted", "grant_may_be_lost")  # benched, never ok
 
 
-@pytest.mark.parametrize("verdict", [Unsure(reason="timed out"), None, OSError("reset by peer")])
-def test_the_same_before_sending_is_tried_again(login: Login, verdict: Verdict | Exception) -> None:
+def test_the_same_before_sending_is_tried_again(login: Login, fake_clock: FakeClock) -> None:
     login.begin(expires_in=10.0)
+    for verdict in (Unsure(reason="timed out"), None, OSError("reset by peer")):
+        def exchange(grant: Grant, verdict: Verdict | OSError = verdict) -> Verdict:
+            if isinstance(verdict, OSError):
+                raise verdict
+            return verdict
 
-    def exchange(grant: Grant) -> Verdict:
-        if isinstance(verdict, Exception):
-            raise verdict
-        return verdict
-
-    with pytest.raises(RotationFailed) as failed:
-        login.token(exchange=exchange)
-    assert failed.value.retry_at == login.store.core.clock.now() + 30.0
-    row = login.group.get("nous", "main")
-    assert (str(row.status), str(row.rotation)) == ("exhausted", "whole")
+        with pytest.raises(RotationFailed) as failed:
+            login.token(exchange=exchange)
+        assert failed.value.retry_at == fake_clock.now() + 30.0
+        row = login.group.get("nous", "main")
+        assert (str(row.status), str(row.rotation)) == ("exhausted", "whole")
+        fake_clock.advance(30.0)
 
 
 def test_an_interrupt_with_the_token_in_hand_leaves_the_word_that_it_may_be_lost(login: Login) -> None:

@@ -195,7 +195,9 @@ def test_every_verb_of_the_table_has_its_parts() -> None:
     for verb in VERBS.values():
         assert isinstance(verb, Verb) and isinstance(verb.access, Access) and verb.help.endswith(".")
     first = {name.split()[0] for name in VERBS}
-    assert first == {"sessions", "outbox", "instances", "routing", "cron", "work", "host", "doctor", "locks", "install-shim"}
+    assert first == {
+        "sessions", "outbox", "instances", "routing", "cron", "work", "host", "doctor", "locks", "install-shim",
+    }
     assert maintenance.cli.root_command().name == "hermes-state"
 
 

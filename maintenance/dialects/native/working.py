@@ -29,9 +29,10 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 # When a row was made or changed last: what is older than all that the store has was forgotten there.
 _CHANGED: Mapping[str, str] = {
-    "topic_chats": "updated_at", "background_work": "state_at", "reply_seals": "changed_at", "lane_items": "coalesce(settled_at, came_at)",
-    "dead_targets": "last_at", "login_attempts": "coalesce(ended_at, started_at)", "credentials": "updated_at",
-    "model_facts": "declared_at", "provider_registrations": "registered_at", "account_usage": "as_of",
+    "topic_chats": "updated_at", "background_work": "state_at", "reply_seals": "changed_at",
+    "lane_items": "coalesce(settled_at, came_at)", "dead_targets": "last_at",
+    "login_attempts": "coalesce(ended_at, started_at)", "credentials": "updated_at", "model_facts": "declared_at",
+    "provider_registrations": "registered_at", "account_usage": "as_of",
 }
 
 

@@ -3,8 +3,9 @@
 It starts as every gateway has to: it decides, and exits with the code of its verdict, or runs. Then it settles whom it
 serves, connects a bot for each home that has a token, and gives a sign of life; it drains and resumes when a marker
 says so, finds new homes when another start asks, and ends on SIGTERM with the code that says whether that was planned.
-SIGUSR1 ends it to be started again. What happens is told in lines of JSON. host_conductor.py starts and ends such
-gateways by the lists and plans of the host.
+SIGUSR1 ends it to be started again. Trouble with `host.db` ends no gateway: it goes on where that passes, and decides
+anew where the file is another one or damaged. What happens is told in lines of JSON. host_conductor.py starts and ends
+such gateways by the lists and plans of the host.
 
 The bots are names: a token is `TELEGRAM_BOT_TOKEN`. The home that was launched has its own `.env` before the
 environment of the process, which was frozen when it began; every other home has its `.env` and nothing else.
@@ -20,7 +21,17 @@ import sys
 import threading
 from pathlib import Path
 
-from hermes_state.errors import HostLost, LeaseHeld
+from hermes_state.errors import (
+    Corrupt,
+    HostLost,
+    LeaseHeld,
+    LeaseLost,
+    LockTimeout,
+    NotAStore,
+    StateError,
+    StorageError,
+    UnsafeProcess,
+)
 from hermes_state.host import (
     Entered,
     Host,
@@ -122,6 +133,15 @@ class Gateway:
     def _report(self, home: str, state: PlatformState, attention: str | None = None) -> None:
         self._host.report(self._member, home=home, platform="telegram", state=state, needs_attention=attention)
 
+    def let_go(self) -> None:
+        """Give the tokens back, where that can be written; where not, the file that says so counts no more."""
+        for lock in self._bots.values():
+            try:
+                lock.release()
+            except StateError as error:
+                say("kept its token", because=error.message)
+        self._bots.clear()
+
     def end(self, *, again: bool) -> int:
         """Leave as planned, and say with which code."""
         supervisor = self._member.run.supervisor
@@ -141,28 +161,49 @@ class Gateway:
         return code
 
 
-def serve(entered: Entered, host: Host | None, asked: argparse.Namespace, stop: threading.Event) -> int:
+def serve(entered: Entered, host: Host | None, asked: argparse.Namespace, stop: threading.Event) -> int | None:
+    """One run; its exit code, or None when the host knows nothing of it any more and it has to decide anew."""
     if host is None or entered.member is None:
-        # The host's files cannot be used: it runs all the same, seen by nobody; homes are protected by their stores.
-        say("serving unseen", because=entered.silent_because)
+        # The host's record cannot be written: it runs all the same, and answers whoever asks where that is possible.
+        say("serving unseen", because=entered.unwritten_because, answers=entered.unlisted is not None)
         stop.wait()
+        if entered.unlisted is not None:
+            entered.unlisted.leave()
         return stop_code(None, Supervisor.NONE)
     gateway = Gateway(host, entered.member, multiplex=asked.multiplex, busy_seconds=asked.busy)
     guards = host.guards(entered.member.run.home)
     if guards.wait_seconds:
         say("start storm", wait_seconds=guards.wait_seconds)
         stop.wait(guards.wait_seconds)
+    begun, told = False, ""
     try:
-        gateway.begin()
-        while not stop.wait(asked.tick):
-            gateway.step()
-        return gateway.end(again=AGAIN.is_set())
-    except HostLost as error:
-        say("ended by others", because=error.message)
-        entered.member.leave(reason="ended by others")
-        return TRY_AGAIN
+        while True:
+            try:
+                if begun:
+                    gateway.step()
+                else:
+                    gateway.begin()
+                begun = True
+            except (StorageError, LockTimeout) as error:
+                if isinstance(error, _LASTS):
+                    raise
+                # A full disk, say: that passes, and what it serves does not depend on it.
+                if told != error.code:
+                    say("goes on", because=error.message)
+                told = error.code
+            if stop.wait(asked.tick):
+                return gateway.end(again=AGAIN.is_set())
+    except (HostLost, LeaseLost, StorageError, UnsafeProcess, LockTimeout) as error:
+        say("lost the host", because=error.message)
+        gateway.let_go()
+        try:
+            entered.member.leave(reason=f"lost the host: {error.code}")
+        except StateError as left:
+            say("left without a word", because=left.message)
+        return stop_code(None, entered.member.run.supervisor) if stop.is_set() else None
 
 
+_LASTS = (Corrupt, NotAStore)  # what no waiting mends
 AGAIN = threading.Event()  # SIGUSR1 came: it ends to be started again
 
 
@@ -194,18 +235,23 @@ def main() -> int:
         home=home, kind=Kind.SERVE if asked.serve else Kind.GATEWAY, supervisor=supervisor,
         command=f"python examples/host_gateway.py --home {home}",
     )
-    host, entered = start(
-        run, replace=asked.replace, force=asked.force, standalone=asked.standalone,
-        rescan=lambda: homes_for(home, multiplex=asked.multiplex),
-    )
-    code = exit_code(entered.verdict.outcome, supervisor)
-    dialled = None if host is None else host.probe.dialled
-    say("decided", verdict=entered.verdict.outcome, reason=entered.verdict.reason, code=code, asked=dialled)
-    try:
-        return serve(entered, host, asked, stop) if code is None else code
-    finally:
-        if host is not None:
-            host.close()
+    replaces = asked.replace
+    while True:
+        host, entered = start(
+            run, replace=replaces, force=asked.force, standalone=asked.standalone,
+            rescan=lambda: homes_for(home, multiplex=asked.multiplex),
+        )
+        replaces = False  # what was asked for was done once
+        code = exit_code(entered.verdict.outcome, supervisor)
+        dialled = None if host is None else host.probe.dialled
+        say("decided", verdict=entered.verdict.outcome, reason=entered.verdict.reason, code=code, asked=dialled)
+        try:
+            ended = serve(entered, host, asked, stop) if code is None else code
+        finally:
+            if host is not None:
+                host.close()
+        if ended is not None:
+            return ended
 
 
 if __name__ == "__main__":

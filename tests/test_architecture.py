@@ -37,8 +37,9 @@ LEAVES = (
     "engine", "clock", "errors", "coexist", "location", "owners", "leases", "tombstones", "deletions", "changes",
     "file_lock", "flushing", "spool", "shell_words", "outbox", "json_values",
 )
-# Folders that are one concern in two: what a session shows is computed from its messages and its generations together.
-TOGETHER = ({"conversation", "compaction"},)
+# Folders that are one concern in two: what a session shows is computed from its messages and its generations together;
+# a home has one spelling for the host and for routing.
+TOGETHER = ({"conversation", "compaction"}, {"host", "routing"})
 # The public face: it puts the folders together, so it may import all of them; nothing of hermes_state imports it.
 FACE = ("store.py", "aio.py", "testing", "coexist.py", "gateway", "work")
 MODULE_LINES, TEST_LINES = 400, 500

@@ -36,7 +36,7 @@ class Chat(Protocol):
 
 
 def for_chat(tx: Transaction, chat: Chat, *, source: str | None, at: float) -> str:
-    """Make a session for a chat, of `source` (by default its platform); its id. Raises `HomeRemoved`, `InvalidInput`."""
+    """Make a session for a chat, of `source` (by default its platform); its id. Raises as `creation.insert`."""
     place = Place(
         session_key=chat.text, chat_id=chat.chat_id or None, chat_type=chat.chat_type,
         thread_id=chat.thread_id or None, user_id=chat.user_id or None,

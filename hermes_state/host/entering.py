@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hermes_state.errors import CannotOpen, InvalidInput, LockTimeout, StorageError, UnsafeProcess
+from hermes_state.errors import CannotOpen, InvalidInput, StateError
 from hermes_state.host import gateway_lock, starts
 from hermes_state.host.decision import Reason, Refuse, ReplaceHost, Start, Verdict, decide
 from hermes_state.host.facts import Facts
@@ -174,7 +174,7 @@ class Entering:
         identity = identify(secrets.token_hex(16), self._core.clock) if presence is None else presence.identity
         try:
             return starts.note(self._core, verdict, run, identity, deadline_seconds=_LEDGER_SECONDS), ""
-        except (StorageError, LockTimeout, UnsafeProcess) as error:
+        except StateError as error:
             return None, error.message
 
     def _me(self) -> Presence:

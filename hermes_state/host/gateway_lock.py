@@ -149,6 +149,17 @@ def look(folder: Path) -> Look:
     return Look(outcome=Outcome.FREE, because=f"nobody holds {path}")
 
 
+def holders_of(folder: Path) -> tuple[str, ...]:
+    """Who has the file of the lock open, as "PID 12" each; as many as this user may see. Reads the process table."""
+    from lockowners import LockOwnersError, holders
+
+    try:
+        found = holders(folder / LOCK_NAME).holders
+    except (LockOwnersError, OSError):
+        return ()
+    return tuple(f"PID {one.process.pid}" for one in found)
+
+
 def _only_looks(descriptor: int) -> bool:
     """Whether what keeps the lock from us is shared: looks, which end by themselves."""
     try:

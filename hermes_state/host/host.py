@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from hermes_state.clock import Clock, clock_from_environment
 from hermes_state.engine.core import acquire, release
 from hermes_state.engine.files import closed_here
-from hermes_state.errors import StateError
+from hermes_state.errors import StateError, StorageError, UnsafeProcess
 from hermes_state.host import ownership, starts, status
 from hermes_state.host.asking import ask
 from hermes_state.host.entering import Entered, Entering, Signal
@@ -80,6 +80,8 @@ class Host:
         self.folder: Path = core.path.parent
         # What was made private at this open, a sentence each.
         self.repaired = repaired
+        # What went wrong when it was closed; None: nothing, or it is open.
+        self.close_failure: StateError | None = None
         self.probe = Probe(core, self.folder, core.clock, asker=asker, waits=waits, presence=presence)
 
     @property
@@ -226,10 +228,17 @@ class Host:
         return TokenLocks(self.core, presence=self._presence)
 
     def close(self) -> None:
-        """Give the file back. Safe to call twice. A membership stays what it is: `leave` it first."""
+        """Give the file back. Safe to call twice. A membership stays what it is: `leave` it first.
+
+        What fails then is `close_failure`: it is closed all the same, what was committed is in its WAL for whoever
+        opens it next, and no verdict may be lost for a disk that is full.
+        """
         core, self._core = self._core, None
         if core is not None:
-            release(core)
+            try:
+                release(core)
+            except (StorageError, UnsafeProcess) as error:
+                self.close_failure = error
 
     def __enter__(self) -> Self:
         return self

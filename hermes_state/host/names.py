@@ -36,7 +36,7 @@ _PART = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~%:+=-]{20,}")
 
 def canonical(home: object) -> str:
     """The one spelling of a home. Raises `InvalidInput` for what is no absolute path."""
-    from hermes_state.routing.homes import canonical_home
+    from hermes_state.routing import canonical_home
 
     given = os.fspath(home) if isinstance(home, (str, os.PathLike)) else home
     if not isinstance(given, str) or not os.path.isabs(given) or "\0" in given:

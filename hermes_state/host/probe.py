@@ -70,6 +70,7 @@ class HostView:
     record: HostRecord | None  # None when it cannot be read
     owner: Party | None  # only with LIVE and US
     answer: Answer | None  # what it said; None when it was not asked or did not answer
+    lock_lost: bool = False  # its lock file was removed or replaced; it owns the host for as long as it lives
 
 
 class Probe:
@@ -262,15 +263,20 @@ class Probe:
         said.append(f"the record with fence {record.fence} names {party}: {judged.verdict.because}")
         if judged.is_ours and one.identity is not None and self.is_us(one.identity):
             return HostView(seen=Seen.US, because=tuple(said), record=record, owner=party, answer=None)
+        lost = False
         if held:
             seen = Seen.LIVE if judged.may_live else Seen.UNRECORDED
+            if judged.verdict.dead and (who := gateway_lock.holders_of(self._folder)):
+                # A child that was made without our hooks, say, keeps it for its dead parent.
+                said.append(f"its lock is kept open by {', '.join(who)}: end that, and the host is free")
         elif holds_its_presence(judged, self._folder):
             seen = Seen.LIVE
+            lost = True
             said.append("its lock file was removed or replaced, and it lives")
         else:
             seen = Seen.NOBODY
         owner = party if seen is Seen.LIVE else None
-        return HostView(seen=seen, because=tuple(said), record=record, owner=owner, answer=None)
+        return HostView(seen=seen, because=tuple(said), record=record, owner=owner, answer=None, lock_lost=lost)
 
     def is_us(self, identity: OwnerIdentity) -> bool:
         """Whether that is whoever looks."""

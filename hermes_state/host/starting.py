@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hermes_state.clock import Clock, clock_from_environment
-from hermes_state.errors import CannotOpen, LockTimeout, NotFound, StateError, StorageError, UnsafeProcess
+from hermes_state.errors import CannotOpen, InvalidInput, LockTimeout, NotFound, StateError
 from hermes_state.file_lock import CLOSE_ON_EXEC
 from hermes_state.host.asking import Answering, Question, ask, socket_path
 from hermes_state.host.decision import Reason, Refuse, Start, decide, without_writing
@@ -67,7 +67,10 @@ def start(
         return None, _without_record(run, request, error, place, rescan=rescan, waits=waits, clock=time)
     try:
         return host, host.enter(run, replace=replace, force=force, standalone=standalone, rescan=rescan)
-    except (StorageError, UnsafeProcess, LockTimeout) as error:
+    except InvalidInput:
+        host.close()
+        raise
+    except StateError as error:
         host.close()
         return None, _without_record(run, request, error, place, rescan=rescan, waits=waits, clock=time)
     except BaseException:
@@ -100,7 +103,7 @@ def facts_for(
     with host:
         try:
             return host.probe.facts(request)
-        except (StorageError, UnsafeProcess, LockTimeout) as error:
+        except StateError as error:
             problem = error
     return blind(problem)
 

@@ -18,7 +18,8 @@ from hermes_state.errors import InvalidInput
 from hermes_state.host.living import Judged
 from hermes_state.host.names import canonical, path_without_secrets, plain
 from hermes_state.host.ownership import gateways
-from hermes_state.host.states import PlatformState, SessionStore
+from hermes_state.host.records import Gateway
+from hermes_state.host.states import Kind, PlatformState, SessionStore
 
 if TYPE_CHECKING:
     from hermes_state.engine import Transaction
@@ -177,6 +178,17 @@ def current_platforms(statuses: list[RunStatus]) -> dict[tuple[str, str], Platfo
         if status.judged.may_live:
             found.update({(one.home, one.platform): one for one in status.platforms})
     return found
+
+
+def served_twice(statuses: list[RunStatus]) -> dict[str, list[Gateway]]:
+    """Homes that more than one gateway that may live serves, or was started for, by their records."""
+    found: dict[str, list[Gateway]] = {}
+    for status in statuses:
+        one = status.judged.gateway
+        if status.judged.may_live and one.kind is Kind.GATEWAY:
+            for home in sorted(one.served if one.served is not None else {one.home}):
+                found.setdefault(home, []).append(one)
+    return {home: runs for home, runs in sorted(found.items()) if len(runs) > 1}
 
 
 def _without_secrets(url: str | None, core: Core) -> str | None:

@@ -117,6 +117,14 @@ def environment(unit: UnitText) -> dict[str, str]:
     return found
 
 
+def command_line(unit: UnitText) -> str:
+    """What it starts, with what the unit's own environment puts into it."""
+    words, known = " ".join(unit.all("Service", "ExecStart")), environment(unit)
+    return re.sub(
+        r"\$(?:\{(\w+)\}|(\w+))", lambda found: known.get(found[1] or found[2], found[0]), words
+    )
+
+
 def _statuses(unit: UnitText, key: str) -> set[int]:
     words = " ".join(unit.all("Service", key)).split()
     return {_NAMES[word] if word in _NAMES else int(word) for word in words if word in _NAMES or word.isdigit()}

@@ -123,7 +123,7 @@ def _systemd(text: str) -> Unit:
             fix="Set StartLimitIntervalSec=0 in [Unit], or RestartSec=5 in [Service].",
         ),)
     return _judged(
-        Supervisor.SYSTEMD, fates, words=" ".join(unit.all("Service", "ExecStart")), keeps=f"Restart={again}",
+        Supervisor.SYSTEMD, fates, words=systemd.command_line(unit), keeps=f"Restart={again}",
         home=systemd.environment(unit).get("HERMES_HOME"), more=more,
         again=f"Set Restart=always, with RestartForceExitStatus={TRY_AGAIN}.",
         parks=f"Add RestartPreventExitStatus={PERMANENT}.",

@@ -59,9 +59,9 @@ class Home:
         """The name of its profile: the folder's where it is one of `profiles/`, else "default".
 
         As it was addressed: `profiles/work` is "work" wherever a link leads. A root that is itself in a folder of that
-        name is a profile, as it is for hermes-agent (see `location`).
+        name counts as a profile (see `location`).
         """
-        return self.name or _profile(self.path.parent.name, self.path.name)
+        return self.name or (self.path.name if self.path.parent.name == PROFILES else DEFAULT)
 
 
 def home_of(core: Core, *, profile: str | None = None) -> Home:
@@ -69,18 +69,14 @@ def home_of(core: Core, *, profile: str | None = None) -> Home:
     return Home(path=canonical_home(core.path.parent), store_id=core.store_id, name=profile)
 
 
-def addressed_profile(folder: str | os.PathLike[str]) -> str:
-    """The name of a home's profile by the path that somebody gave, links not followed."""
+def addressed_profile(folder: str | os.PathLike[str]) -> str | None:
+    """The name of a home's profile by the path that somebody gave, links not followed; None where that says none."""
     given = os.path.abspath(os.path.expanduser(os.fspath(folder)))
     above, name = os.path.split(given)
     parents, parent = os.path.split(above)
-    return _profile(
-        _spelled(parents, parent, os.listdir, os.path.samefile), _spelled(above, name, os.listdir, os.path.samefile)
-    )
-
-
-def _profile(parent: str, name: str) -> str:
-    return name if parent == PROFILES and name else DEFAULT
+    if _spelled(parents, parent, os.listdir, os.path.samefile) != PROFILES or not name:
+        return None
+    return _spelled(above, name, os.listdir, os.path.samefile)
 
 
 def canonical_home(

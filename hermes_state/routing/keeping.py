@@ -38,9 +38,10 @@ class Keeper:
         """Keep a turn from now on."""
         with self._changed:
             self._turns[id(turn)] = weakref.ref(turn), turn.term_seconds * SHARE
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="hermes-state-turns", daemon=True)
-                self._thread.start()
+            if self._thread is None or not self._thread.is_alive():
+                thread = threading.Thread(target=self._run, name="hermes-state-turns", daemon=True)
+                thread.start()
+                self._thread = thread
             else:
                 self._changed.notify()
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_state.changes.records import record
-from hermes_state.errors import PairingRefused
+from hermes_state.errors import InvalidInput, PairingRefused
 from hermes_state.outbox.inputs import text
 from hermes_state.routing.homes import Home, guard, refuse_other_home, valid_home
 from hermes_state.routing.records import has_routing
@@ -36,6 +36,9 @@ REQUEST_SECONDS = 600.0  # between two requests of one person
 MOST_PENDING = 3  # of a platform
 MOST_FAILURES = 5
 LOCKED_SECONDS = 3600.0
+# A request whose code works at ?1. One from further ahead than a code lasts was made before the clock was set back:
+# nobody knows how old it is.
+_GOOD = f"expires_at > ?1 AND requested_at < ?1 + {CODE_SECONDS}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +87,8 @@ class Pairing:
             if (locked := self._locked(tx, platform, at)) is not None:
                 return locked
             tx.execute(
-                "UPDATE pairing_requests SET code_digest = NULL, salt = NULL, expires_at = NULL WHERE expires_at <= ?",
-                (at,),
+                "UPDATE pairing_requests SET code_digest = NULL, salt = NULL, expires_at = NULL"
+                f" WHERE code_digest NOT NULL AND NOT ({_GOOD})", (at,),
             )
             tx.execute(
                 "DELETE FROM pairing_requests WHERE code_digest IS NULL AND requested_at NOT BETWEEN ? AND ?",
@@ -123,11 +126,14 @@ class Pairing:
     def approve(self, platform: str, code: str, home: Home, *, by: str) -> Paired | None:
         """Let in who was shown that code; None when nobody was, which counts as a failure. At `power`.
 
-        Raises `PairingRefused` once five failures were made within an hour, for an hour from then on.
+        Raises `PairingRefused` once five failures were made, none an hour after the one before, for an hour from then
+        on.
         """
         _named(platform=platform, by=by)
         refuse_other_home(self._core, valid_home("home", home))
-        given, at = text("code", code, empty=True, of="").strip().upper(), self._core.clock.now()
+        if not isinstance(code, str):
+            raise InvalidInput("code is a text.", argument="code")  # which says nothing of the value
+        given, at = code.strip().upper(), self._core.clock.now()
 
         def work(tx: Transaction) -> Paired | PairingRefused | None:
             guard(tx, home)
@@ -135,7 +141,7 @@ class Pairing:
                 return locked
             for user_id, user_name, salt, digest in tx.rows(
                 "SELECT user_id, user_name, salt, code_digest FROM pairing_requests"
-                " WHERE platform = ? AND expires_at > ?", (platform, at),
+                f" WHERE platform = ?2 AND {_GOOD}", (at, platform),
             ):
                 if hmac.compare_digest(_digest(salt, platform, given), digest):
                     return self._let_in(tx, platform, user_id, user_name, home, by, at)
@@ -181,7 +187,7 @@ class Pairing:
                 )
                 for row in reader.rows(
                     "SELECT platform, user_id, user_name, home, requested_at, expires_at FROM pairing_requests"
-                    " WHERE expires_at > ?1 AND (?2 IS NULL OR platform = ?2) ORDER BY platform, requested_at",
+                    f" WHERE {_GOOD} AND (?2 IS NULL OR platform = ?2) ORDER BY platform, requested_at",
                     (self._core.clock.now(), platform),
                 )
             ]
@@ -221,13 +227,13 @@ class Pairing:
         )
 
     def _failed(self, tx: Transaction, platform: str, at: float) -> None:
+        # The hour counts from the newest failure on: no hour has more than five; setting a clock back ends none.
         row = tx.row("SELECT failures, first_at FROM pairing_failures WHERE platform = ?", (platform,))
-        recent = row is not None and 0 <= at - row[1] < LOCKED_SECONDS
-        failures, first_at = (row[0] + 1, row[1]) if row is not None and recent else (1, at)
+        failures = row[0] + 1 if row is not None and at - row[1] < LOCKED_SECONDS else 1
         tx.execute(
             "INSERT INTO pairing_failures (platform, failures, first_at, locked_until) VALUES (?1, ?2, ?3, ?4)"
             " ON CONFLICT (platform) DO UPDATE SET failures = ?2, first_at = ?3, locked_until = ?4",
-            (platform, failures, first_at, at + LOCKED_SECONDS if failures >= MOST_FAILURES else None),
+            (platform, failures, at, at + LOCKED_SECONDS if failures >= MOST_FAILURES else None),
         )
 
     def _locked(self, tx: Transaction, platform: str, at: float) -> PairingRefused | None:
@@ -257,4 +263,4 @@ def _named(**values: str) -> None:
 
 
 def _digest(salt: bytes, platform: str, code: str) -> bytes:
-    return hmac.digest(salt, f"{platform}\0{code}".encode(), hashlib.sha256)
+    return hmac.digest(salt, f"{platform}\0{code}".encode("utf-8", "surrogatepass"), hashlib.sha256)

@@ -9,7 +9,7 @@ the store itself was rejected: a caller that has the wrong store open would neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_state.changes.records import record
@@ -200,6 +200,17 @@ class Routing:
     def connected(self, platform: str, profile: str, home: Home) -> attention.Attention | None:
         """A bot of that profile connected: nothing needs attention any more. None when nothing did."""
         return self._unserved.served(platform, profile, home)
+
+    def serves(self, platform: str, profiles: Iterable[str], home: Home) -> list[attention.Attention]:
+        """These profiles are served on that platform from now on, by bots of their own or by routes.
+
+        As `connected` for each of them that is marked in this store, whoever's bot it was dropped for. Call it at the
+        start, and whenever more is served; leave out what was refused.
+        """
+        self._refuse(home)
+        marked = {one.profile for one in self.attention() if one.platform == platform}
+        found = [self.connected(platform, profile, home) for profile in profiles if profile in marked]
+        return [one for one in found if one is not None]
 
     def attention(self, *, served_too: bool = False) -> list[attention.Attention]:
         """What is not served, by platform and profile; with `served_too` also what was not once."""

@@ -71,7 +71,7 @@ def missing(reader: Reader, session_id: str) -> SessionNotFound | SessionDeleted
     buried = reader.row("SELECT made_at FROM tombstones WHERE kind = 'session' AND key = ?", (session_id,))
     if buried is None:
         return SessionNotFound(
-            f"There is no session {session_id!r} in {reader.path}.",
+            f"There is no session {session_id!r:.300} in {reader.path}.",
             hint="Check the id and the store: `hermes-state sessions list` shows what is here.",
             path=reader.path, session_id=session_id,
         )

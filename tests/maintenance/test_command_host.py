@@ -187,3 +187,30 @@ def test_units_exits_3_with_what_is_wrong_and_0_when_nothing_is(run_cli: RunCli,
     assert (none.exit_code, none.stdout) == (
         0, "No service file of a gateway was found; name one, or see --help for where it looks.\n",
     )
+
+
+def test_a_home_that_is_not_there_is_not_decided_on(run_cli: RunCli, folder: Path, tmp_path: Path) -> None:
+    refused = run_cli("host", "decide", "--home", tmp_path / "nope", "--json")
+    assert (refused.exit_code, refused.json_error["error"]["message"]) == (1, f"There is no home {tmp_path / 'nope'}.")
+
+
+def test_status_says_what_helps_with_a_damaged_host(run_cli: RunCli, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "host.db").write_bytes(b"no database at all, but long enough to look at" * 100)
+    shown = run_cli("host", "status")
+    assert shown.exit_code == 65
+    assert f"Stop all gateways of this user, remove {folder / 'host.db'}, host.db-wal and host.db-shm" in (
+        " ".join(shown.stderr.split())
+    )
+    assert "sessions recover" not in shown.stderr
+
+
+def test_a_takeover_flag_that_comes_from_the_environment_of_a_unit_is_found() -> None:
+    from hermes_state.host.units import lint
+
+    text = (
+        "[Unit]\nStartLimitIntervalSec=0\n[Service]\nEnvironment=\"MORE=--replace -v\" OTHER=x\n"
+        "ExecStart=hermes gateway run ${MORE} $UNKNOWN\nRestart=always\nRestartPreventExitStatus=78\n"
+    )
+    assert [found.code for found in lint(text)] == ["takeover_kept_alive"]
+    assert lint(text.replace("--replace", "--verbose")) == []

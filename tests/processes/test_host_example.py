@@ -241,3 +241,24 @@ def migrate_and_kill(stand: Stand, chance: random.Random, killed: dict[str, int]
             killed["gateway"] += 1
             os.kill(one.gateway.identity.pid, signal.SIGKILL)
         conductor.process.wait(120)  # it may be refused: what it waited for is gone
+
+
+def test_a_gateway_whose_host_file_is_removed_or_damaged_goes_on_and_decides_anew(stand: Stand) -> None:
+    home = stand.homes[1]
+    host = stand.folder / "state" / "hermes" / "host.db"
+    stand.host.close()
+    program = stand.serving(home)
+    for path in (host, Path(f"{host}-wal"), Path(f"{host}-shm")):
+        path.unlink()
+    program.until("lost the host")
+    program.until("serving", home=str(home))
+    for path in (Path(f"{host}-wal"), Path(f"{host}-shm")):
+        path.unlink()
+    host.unlink()
+    host.write_bytes(b"no database at all, but long enough to look at" * 100)
+    told = program.until("serving unseen")
+    assert told["answers"] is True
+    # Another start for that home finds it, though nothing can be written or read.
+    assert stand.gateway(home, "--standalone").until("decided")["reason"] == "served_by_other"
+    assert program.process.poll() is None
+    stand.host = open_host(stand.folder / "other" / "hermes")  # what the stand closes

@@ -1,8 +1,8 @@
 """kill -9 at any statement of a change of routing: it is whole or not there, and no generation falls.
 
-A process that changes one chat's entry, what is not served, and pairing, dies before a statement that chance picks; the
-next one goes on. 5 rounds in the default suite, HERMES_STATE_ROUNDS in the campaign. Beside it: two processes that
-bind, reset and mark one chat at once, by compare-and-set.
+A process that changes one chat's entry, takes its turns, and changes what is not served and pairing, dies before a
+statement that chance picks; the next one goes on. 5 rounds in the default suite, HERMES_STATE_ROUNDS in the campaign.
+Beside it: two processes that bind, reset and mark one chat at once, by compare-and-set.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from hermes_state.routing import State
-from hermes_state.store import open_store
+from hermes_state.routing import Inbound, Source, State, Transport, Unserved, resolve
+from hermes_state.store import Store, open_store
 from tests.support.children import Children
 
 SEED = int(os.environ.get("HERMES_STATE_SEED", "7000"))
@@ -91,6 +91,11 @@ with open_store(home) as store:
     for number in range(40):
         _before, route = act(store, given, chance)
         tell("route", None if route is None else [route.version, route.generation, route.session_id])
+        with store.chat_turn(given) as turn:
+            turn.messages.append(turn.session_id, role="user", content=f"{seed}.{number}")
+            tell("said", turn.session_id, f"{seed}.{number}")
+        now = store.routing.find(given)
+        tell("route", [now.version, now.generation, now.session_id])
         noted = store.routing.refuse("whatsapp", "work", store.routing.home, reason="test")
         if noted.warning is not None:
             tell("warned")
@@ -104,6 +109,20 @@ with open_store(home) as store:
         except PairingRefused:
             pass
 """
+
+
+BOTS: list[Transport] = []
+
+
+def event_of(store: Store) -> Inbound:
+    """A message of the one chat, taken in here."""
+    BOTS[:] = [Transport(platform="telegram", profile="default", home=store.routing.home)]
+    source = Source(platform="telegram", chat_type="group", chat_id="-100")
+    identity = resolve(
+        source, receiver=BOTS[0], live=BOTS, served={"default": store.routing.home}, multiplexed=False
+    )
+    assert not isinstance(identity, Unserved)
+    return Inbound(source=source, identity=identity)
 
 
 def lines(log: Path) -> list[list[Any]]:
@@ -138,6 +157,11 @@ def rounds(child: Children, tmp_path: Path, many: int) -> None:
                 assert since == ["update"] * (route.version - 1) + ["insert"]
                 assert route.session_id in sessions
                 assert (route.state is State.ACTIVE) == (route.state_reason == "")
+            for _said, session, content in (one for one in said if one[0] == "said"):
+                assert content in [one["content"] for one in store.messages.context(session)]
+            with store.chat_turn(event_of(store), wait_seconds=0) as turn:  # a killed one holds no chat
+                assert turn.session_id in sessions or route is None or not route.goes_on
+            route = store.routing.get(KEY)
             told = [one[1] for one in said if one[0] == "route" and one[1] is not None]
             generations = [generation for _version, generation, _session in told]
             assert generations == sorted(generations)

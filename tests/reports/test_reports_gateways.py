@@ -90,7 +90,10 @@ def test_a_record_that_names_a_living_process_of_another_home_gives_no_identity_
     wrong = replace(owner.presence.identity, pid=os.getpid(), start_ticks=1, nonce="9" * 32)
     owner.host.core.write(lambda tx: tx.execute("UPDATE gateways SET owner = ?", (wrong.to_json(),)))
     before = other.host.probe.dialled
-    assert isinstance(other.host.enter(run(HOME, Supervisor.SYSTEMD)).verdict, Refuse)
+    found = other.host.enter(run(HOME, Supervisor.SYSTEMD)).verdict
+    # What lives is believed by its own answer on the socket that bears its nonce, and for what it says of itself.
+    assert isinstance(found, Attach) and found.to is not None
+    assert (found.to.identity, found.to.home, found.pid) == (None, "/h/x", owner.presence.identity.pid)
     assert other.host.probe.dialled == before
 
 

@@ -49,6 +49,7 @@ def command(
 ) -> None:
     import os
 
+    from hermes_state.errors import NotFound
     from hermes_state.host import EXIT_CODES, FATES, Request, Supervisor, decide, facts_for
     from hermes_state.location import home_folder
     from maintenance.commands.host.shown import verdict_document
@@ -58,9 +59,11 @@ def command(
     before = ctx.obj or {}
     as_json = as_json or bool(before.get("as_json"))
     folder, _profile = home_folder(home or before.get("home"), profile or before.get("profile"), os.environ)
+    if (home or before.get("home")) is not None and not os.path.isdir(folder):
+        raise NotFound(f"There is no home {folder}.", hint="Name the folder of a home.", path=folder)
     by = Supervisor(supervisor or "none")
     request = Request(
-        home=os.path.realpath(folder), supervisor=by, replace=replace, force=force, standalone=standalone
+        home=os.path.abspath(folder), supervisor=by, replace=replace, force=force, standalone=standalone
     )
     verdict = decide(facts_for(request))
     code = EXIT_CODES[by][verdict.outcome]

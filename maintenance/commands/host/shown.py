@@ -26,6 +26,7 @@ def host_document(view: HostView) -> dict[str, Any]:
         "home": None if owner is None else owner.home,
         "claimed_at": None if record is None else rfc3339(record.claimed_at),
         "left_because": None if record is None else record.left_because, "answers": answer is not None,
+        "lock_lost": view.lock_lost,
         "multiplex": None if answer is None else answer.multiplex,
         "served": None if answer is None or answer.served is None else sorted(answer.served),
     }

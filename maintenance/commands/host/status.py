@@ -12,7 +12,8 @@ a sign of life in the last 120 s), silent, dead (by proof), unknown (of another 
 user's).
 
 Below that, where there is any: platforms that need attention, stores that do not open, runs that end to be started
-again, runs whose code is not what lies on disk and how to restart each, homes that two units start, and open markers.
+again, runs whose code is not what lies on disk and how to restart each, homes that two gateways serve or two units
+start, and open markers.
 
 What changes on disk: nothing. Lock: none is kept; the owner is asked over its socket.
 Left alone: every home and its store.
@@ -34,7 +35,9 @@ def command(ctx: click.Context, /, as_json: bool) -> None:
 
     from hermes_state.errors import NotFound
     from hermes_state.host import SessionStore, host_folder, open_host
+    from hermes_state.host.folder import LOCK_NAME
     from hermes_state.host.layout import HOST_NAME
+    from hermes_state.host.status import served_twice
     from maintenance.commands.host import shown
     from maintenance.output.documents import print_json
 
@@ -44,7 +47,10 @@ def command(ctx: click.Context, /, as_json: bool) -> None:
         host = open_host(read_only=True)
     except NotFound:
         if as_json:
-            print_json({"path": path, "host": None, "runs": [], "stale": [], "conflicts": [], "markers": []})
+            print_json({
+                "path": path, "host": None, "runs": [], "stale": [], "conflicts": [], "served_twice": [],
+                "markers": [],
+            })
         else:
             click.echo(f"No gateway of this user has run here: there is no {path}.")
         return
@@ -52,11 +58,14 @@ def command(ctx: click.Context, /, as_json: bool) -> None:
         view, statuses, stale = host.host_gateway(), host.statuses(), host.stale_code()
         markers = host.markers.list_open()
         labels = {home: host.guards(home).labels for home in sorted({one.judged.gateway.home for one in statuses})}
+    host_lock = path.parent / LOCK_NAME
+    twice = served_twice(statuses)
     conflicts = [{"home": home, "labels": list(found)} for home, found in labels.items() if len(found) > 1]
     if as_json:
         print_json({
             "path": path, "host": shown.host_document(view), "runs": [shown.run_document(one) for one in statuses],
             "stale": [shown.stale_document(one) for one in stale], "conflicts": conflicts,
+            "served_twice": [{"home": home, "gateways": [run.no for run in runs]} for home, runs in twice.items()],
             "markers": [shown.marker_document(one) for one in markers],
         })
         return
@@ -71,6 +80,8 @@ def command(ctx: click.Context, /, as_json: bool) -> None:
             "has not settled whom it serves" if answer.served is None else f"serves {len(answer.served)} homes"
         )
         click.echo(f"Owner: {owner} (fence {owner.fence}), {homes}.")
+        if view.lock_lost:
+            click.echo(f"Lock: {host_lock} was removed or replaced; the owner keeps the host while it lives.")
     columns = [
         Column("no", right=True), Column("pid", right=True), Column("life"), Column("state"),
         Column("agents", right=True), Column("started by"), Column("home", shrinks=True),
@@ -96,6 +107,8 @@ def command(ctx: click.Context, /, as_json: bool) -> None:
             click.echo(f"Restart: gateway {status.judged.gateway.no} ends to be started again")
     for old in stale:
         click.echo(f"Old code: gateway {old.gateway.no} ({old.gateway.home}): {old.how}")
+    for home, runs in twice.items():
+        click.echo(f"Served twice: {home} by {' and by '.join(f'gateway {run.no}' for run in runs)}")
     for conflict in conflicts:
         click.echo(f"Started twice: {conflict['home']} by {' and by '.join(conflict['labels'])}")
     for marker in markers:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 from hermes_state.clock import FakeClock
-from hermes_state.routing import Home, Routing, Unserved
+from hermes_state.routing import Home, ProfileRoute, Routing, Unserved, canonicalize
 from hermes_state.routing.attention import WRITE_SECONDS
 from hermes_state.store import Store, open_store
-from tests.hermes_state.routing.conftest import source
+from tests.hermes_state.routing.conftest import Host, source
 
 REASON = "the bridge of WhatsApp serves the default profile only"
 
@@ -93,3 +94,30 @@ def test_a_reader_sees_what_needs_attention(store: Store, home: Home, fake_clock
     store.routing.refuse("telegram", "work", home, reason=REASON)
     with open_store(path=store.path, read_only=True, clock=fake_clock) as reader:
         assert reader.routing.attention() == store.routing.attention()
+
+
+def test_a_routed_profile_without_a_bot_of_its_own_is_served_where_it_was_dropped(host: Host) -> None:
+    """The mark is in the store of the bot, and it is told again when it begins anew."""
+    host.routes = [ProfileRoute(profile="work", platform="telegram")]
+    host.unserved = {"work"}
+    store, home, bot = host.stores["default"], host.home("default"), host.bot("default")
+    dropped = canonicalize(source(), lambda given: host.identity(given, bot))
+    assert isinstance(dropped, Unserved)
+    assert store.routing.drop(dropped).warning is not None
+    store.routing.refuse("signal", "work", home, reason="test")
+    host.unserved = set()
+    (served,) = store.routing.serves("telegram", host.served, home)
+    assert (served.profile, served.needs_attention) == ("work", False)
+    assert [one.platform for one in store.routing.attention()] == ["signal"]
+    assert store.routing.serves("telegram", host.served, home) == []
+    assert store.routing.drop(dropped).warning is not None
+
+
+def test_one_store_may_note_what_is_dropped_for_every_bot(host: Host) -> None:
+    """For one of another home, for one that nobody knows, and for one whose home was made anew."""
+    store, home = host.stores["default"], host.home("default")
+    anew = dataclasses.replace(host.home("work"), store_id="of before")
+    for number, of in enumerate((host.home("work"), None, anew)):
+        unserved = Unserved(source=source(), profile=f"gone {number}", reason="test", home=of)
+        assert store.routing.drop(unserved, home).attention.home == store.store_id
+    assert len(store.routing.attention()) == 3

@@ -17,7 +17,7 @@ import pytest
 from hermes_state.clock import FakeClock
 from hermes_state.engine import Transaction
 from hermes_state.errors import GenerationLost, HomeRemoved, InvalidInput, StateError, WrongHome
-from hermes_state.routing import Home, Inbound, ProfileRoute, Unserved, canonical_home, guard
+from hermes_state.routing import Home, Inbound, ProfileRoute, Unserved, canonical_home, guard, served_homes
 from hermes_state.store import Store, open_home, open_store
 from tests.hermes_state.routing.conftest import PROFILES, Host, source
 
@@ -125,8 +125,13 @@ def test_an_entry_of_another_home_is_not_changed_by_this_one(host: Host) -> None
 def late_writes(host: Host, store: Store, home: Home, event: Inbound) -> list[Callable[[], object]]:
     route = store.routing.find(event)
     assert route is not None
+    turn = store.turn(store.sessions.create(id="at work", source="cli").id)
     return [
         lambda: store.routing.bind(event, route.session_id),
+        lambda: store.routing.go_on(route, event),
+        lambda: store.routing.receive(route, event),
+        lambda: turn.write(_row("late")),
+        lambda: store.chat_turn(event),
         lambda: store.routing.suspend(route, home, reason="late"),
         lambda: store.routing.refuse("telegram", "work", home, reason="late"),
         lambda: store.routing.connected("telegram", "work", home),
@@ -167,6 +172,18 @@ def test_t4_11_a_home_that_is_marked_as_removed_takes_no_write_before_its_folder
     route = host.bound(event)
     store, home = host.stores["work"], host.home("work")
     late = late_writes(host, store, home, event)
+    turn = store.turn(store.sessions.create(source="cli").id)
+    late += [
+        lambda: store.turn("at work"),
+        lambda: turn.messages.append(turn.session_id, role="user", content="late"),
+        lambda: store.sessions.create(source="cli"),
+        lambda: store.sessions.ensure("new", "cli"),
+        lambda: store.sessions.branch("at work"),
+        lambda: store.sessions.continue_as("at work"),
+        lambda: store.messages.append("at work", role="user", content="late"),
+        lambda: store.messages.append_many("at work", [{"role": "user", "content": "late"}]),
+        lambda: store.messages.stream("at work").settle(),
+    ]
     before = rows_of(store)
     store.routing.remove_home(home, actor="test", reason="the profile is deleted")
     marked = rows_of(store)
@@ -244,6 +261,35 @@ def test_r97_one_home_has_one_name_however_it_is_written(host: Host, tmp_path: P
     for spelling in spellings:
         with open_store(spelling, clock=fake_clock) as store:
             assert store.routing.home == home
+
+
+def test_r97_a_profile_that_is_a_link_has_the_name_it_is_addressed_by(tmp_path: Path, fake_clock: FakeClock) -> None:
+    """One profile on another disk, and all of them; the path stays the canonical one."""
+    root, disk = tmp_path / "root", tmp_path / "disk"
+    for linked, place in (("profiles/work", disk / "w"), ("profiles/play", disk / "p")):
+        place.mkdir(parents=True)
+        (root / linked).parent.mkdir(parents=True, exist_ok=True)
+        (root / linked).symlink_to(place)
+    other = tmp_path / "other"
+    other.mkdir()
+    (disk / "all" / "anna").mkdir(parents=True)
+    (other / "profiles").symlink_to(disk / "all")
+    homes = {}
+    for folder, name in (
+        (root, "default"), (root / "profiles" / "work", "work"), (root / "profiles" / "play", "play"),
+        (other / "profiles" / "anna", "anna"),
+    ):
+        with open_store(folder, clock=fake_clock) as store:
+            home = homes[name] = store.routing.home
+            assert (home.profile, home.path) == (name, Path(os.path.realpath(folder)))
+        with open_home(home) as store:
+            assert store.routing.home.profile == name
+    assert served_homes(homes.values()) == homes
+
+
+def test_r97_a_name_that_is_no_text_is_a_name_too(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"caf\xe9")
+    assert canonical_home(tmp_path / "home", entries=lambda _folder: [odd], same=lambda one, other: False)
 
 
 def test_r97_where_case_does_not_matter_the_folder_says_how_a_name_is_written() -> None:

@@ -150,3 +150,30 @@ def test_arguments_that_are_none_are_refused(pairing: Pairing, home: Home) -> No
     for wrong in (lambda: pairing.request("", "7", home), lambda: pairing.approve("telegram", "x", home, by="")):
         with pytest.raises(InvalidInput):
             wrong()
+
+
+def test_no_hour_has_more_than_five_wrong_codes(store: Store, home: Home, fake_clock: FakeClock) -> None:
+    """Not around the end of the first hour either: four before it, and the fifth just after it."""
+    for wait in (0, 3_590, 1, 1, 10):
+        fake_clock.advance(wait)
+        assert store.routing.pairing.approve("telegram", "WRONG", home, by="guesser") is None
+    with pytest.raises(PairingRefused):
+        store.routing.pairing.approve("telegram", "WRONG", home, by="guesser")
+
+
+def test_a_code_does_not_work_again_when_the_clock_is_set_back(
+    store: Store, home: Home, fake_clock: FakeClock
+) -> None:
+    code = store.routing.pairing.request("telegram", "7", home)
+    fake_clock.step_wall(-30 * 86_400)
+    assert store.routing.pairing.pending() == []
+    assert store.routing.pairing.approve("telegram", code, home, by="late") is None
+
+
+def test_a_code_is_in_no_error(store: Store, home: Home) -> None:
+    code = store.routing.pairing.request("telegram", "7", home)
+    for wrong in (f"{code}\0", f"{code}\ud800"):
+        assert store.routing.pairing.approve("telegram", wrong, home, by="typo") is None
+    with pytest.raises(InvalidInput) as caught:
+        store.routing.pairing.approve("telegram", code.encode(), home, by="typo")  # type: ignore[arg-type]
+    assert caught.value.message == "code is a text."

@@ -55,6 +55,7 @@ def test_each_act_does_what_the_table_says(host: Host, home: Home, route: Route,
     store = host.stores["default"]
     routing = store.routing
     acts: dict[Act, Callable[[Route], Route]] = {
+        Act.RECEIVE: lambda one: routing.receive(one, host.event(host.live[0])),
         Act.GO_ON: lambda one: routing.go_on(one, host.event(host.live[0])),
         Act.RESUME_LATER: lambda one: routing.resume_later(one, home, reason="restart"),
         Act.SUSPEND: lambda one: routing.suspend(one, home, reason="stuck"),
@@ -81,7 +82,7 @@ def test_each_act_does_what_the_table_says(host: Host, home: Home, route: Route,
         assert after == before  # the first mark and its reason stay
         return
     assert after.state is TABLE[state, act]
-    changed = act is not Act.GO_ON or state is not State.ACTIVE
+    changed = act is not Act.RECEIVE and (act is not Act.GO_ON or state is not State.ACTIVE)
     assert after.version == before.version + int(changed)
     assert after.generation == before.generation + int(act is Act.RESET)
 
@@ -130,6 +131,56 @@ def test_a_reset_says_why_and_whether_anything_was_said_and_is_fresh_until_a_mes
     assert (again.fresh, again.generation) == (False, 2)
     empty = store.routing.reset(again, home, new_session(store), reason="new")
     assert (empty.reset_had_activity, empty.generation) == (False, 3)
+
+
+def test_a_message_that_came_leaves_a_mark_to_resume_until_its_turn_ended(
+    host: Host, store: Store, home: Home, route: Route
+) -> None:
+    marked = store.routing.resume_later(route, home, reason="restart")
+    taken = store.routing.receive(marked, host.event(host.bot("work", runs_as="default")))
+    assert (taken.state, taken.state_reason, taken.transport_profile) == (State.RESUMING, "restart", "work")
+    assert store.routing.go_on(taken, host.event(host.live[1])).state is State.ACTIVE
+
+
+def test_a_reset_for_an_event_is_answered_by_who_received_that(
+    host: Host, store: Store, home: Home, route: Route
+) -> None:
+    """Also where the row named nobody, as one that hermes-agent wrote."""
+    event = host.event(host.bot("work", runs_as="default"), user_name="Ann")
+    stopped = store.routing.suspend(route, home, reason="stuck")
+    anew = store.routing.reset(stopped, home, new_session(store), reason="stuck", inbound=event)
+    assert (anew.transport_profile, anew.origin.user_name, anew.generation) == ("work", "Ann", 2)
+    store.core.write(lambda tx: tx.execute(
+        "UPDATE routing_entries SET transport_profile = NULL, version = version + 1"
+    ))
+    unsaid = store.routing.get(route.session_key)
+    assert unsaid is not None and unsaid.transport_profile is None
+    assert store.routing.reset(unsaid, home, new_session(store), reason="x").transport_profile is None
+    unsaid = store.routing.get(route.session_key)
+    assert unsaid is not None
+    assert store.routing.reset(
+        unsaid, home, new_session(store), reason="x", inbound=event
+    ).transport_profile == "work"
+
+
+def test_an_event_of_another_chat_says_nothing_of_an_entry(host: Host, store: Store, home: Home, route: Route) -> None:
+    """Not of its chat, its platform, its thread, its person."""
+    bot, signal = host.live[0], host.bot("default", "signal")
+    others = [
+        host.event(bot, chat_id="-200"), host.event(bot, chat_type="dm"), host.event(bot, thread_id="4"),
+        host.event(bot, user_id="8"), host.event(signal, platform="signal"),
+    ]
+    for event in others:
+        for wrong in (
+            lambda event=event: store.routing.go_on(route, event),
+            lambda event=event: store.routing.receive(route, event),
+            lambda event=event: store.routing.reset(route, home, new_session(store), reason="x", inbound=event),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                wrong()
+            assert caught.value.argument == "inbound"  # type: ignore[attr-defined]
+            assert caught.value.message.endswith(" says nothing of 'agent:main:telegram:group:-100:7'.")
+    assert store.routing.get(route.session_key) == route
 
 
 def test_a_compaction_is_followed_in_the_same_generation_and_nothing_else_is(

@@ -75,11 +75,13 @@ class RoutesMachine(RuleBasedStateMachine):
         assert (self.row.version, self.row.state, self.row.generation) == (1, State.ACTIVE, before + 1)
 
     @precondition(lambda self: bool(self.held))
-    @rule(data=st.data(), act=st.sampled_from([*MARKS, Act.GO_ON, Act.RESET, Act.CHOOSE_MODEL]))
+    @rule(data=st.data(), act=st.sampled_from([*MARKS, Act.RECEIVE, Act.GO_ON, Act.RESET, Act.CHOOSE_MODEL]))
     def act(self, data: st.DataObject, act: Act) -> None:
         read, now, routing = data.draw(st.sampled_from(self.held)), self.row, self.store.routing
         model = data.draw(st.sampled_from(["a", "b"]))
-        if act is Act.GO_ON:
+        if act is Act.RECEIVE:
+            call = lambda: routing.receive(read, self.event)  # noqa: E731
+        elif act is Act.GO_ON:
             call = lambda: routing.go_on(read, self.event)  # noqa: E731
         elif act is Act.RESET:
             call = lambda: routing.reset(read, self.home, self.session(), reason="new")  # noqa: E731

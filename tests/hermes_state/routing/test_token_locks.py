@@ -45,6 +45,20 @@ def test_other_tokens_and_other_scopes_are_other_locks(locks: TokenLocks) -> Non
     assert len(locks.all()) == 3
 
 
+@pytest.mark.parametrize(
+    ("scope", "token"),
+    [("telegram", f"{TOKEN}\n"), ("telegram", f" {TOKEN}"), ("Telegram", TOKEN), ("telegram ", TOKEN)],
+)
+def test_what_is_added_to_a_token_without_meaning_it_makes_no_other_lock(
+    locks: TokenLocks, scope: str, token: str
+) -> None:
+    """A token that was read from a file with the end of its line, a platform that was written with a capital."""
+    held = locks.acquire("telegram", TOKEN, profile="work")
+    with pytest.raises(LeaseHeld):
+        locks.acquire(scope, token, profile="side")
+    assert locks.name(scope, token) == held.name
+
+
 def test_r89_the_holder_that_died_is_replaced_at_once_and_its_lock_writes_nothing_more(
     store: Store, locks: TokenLocks
 ) -> None:

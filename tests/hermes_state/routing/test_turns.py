@@ -40,7 +40,7 @@ class Other:
         self.presence = Presence(store.path.parent, clock=store.core.clock)
         self.leases = Leases(store.core, presence=self.presence)
 
-    def turn(self, session: str, **options: float) -> Turn[Messages]:
+    def turn(self, session: str, **options: Any) -> Turn[Messages]:
         return begin(lambda: self.store.core, self.leases, session, Messages, **options)
 
 
@@ -158,6 +158,67 @@ def test_a_session_at_work_is_not_deleted(store: Store, session: str) -> None:
     store.sessions.delete([tip], actor="test", reason="test")
     with pytest.raises(SessionDeleted):
         store.turn(tip)
+
+
+def test_what_a_conversation_at_work_made_is_not_deleted_and_so_it_stays_one(
+    store: Store, other: Other, session: str
+) -> None:
+    """Two compactions within a turn: with the one in the middle gone, the last would be a conversation of its own."""
+    with store.turn(session) as turn:
+        turn.messages.append(session, role="user", content="x")
+        middle = store.sessions.continue_as(session).id
+        tip = store.sessions.continue_as(middle).id
+        helper = store.sessions.create(source="cli", parent_id=tip, relation="delegate").id
+        for one in (session, middle, tip, helper):
+            with pytest.raises(SessionGuarded) as caught:
+                store.sessions.delete([one], actor="retention", reason="old")
+            refused = helper if one == tip else one  # what goes with it is asked first
+            assert caught.value.message == (
+                f"Session {refused!r} of {store.path} is in use (lease turn:{session} of {turn.lease.owner}); it was"
+                " not deleted."
+            )
+            assert not store.sessions.delete_if_empty(one, actor="retention", reason="empty")
+        with pytest.raises(LeaseHeld):
+            other.turn(tip, wait_seconds=0)
+    store.sessions.delete([middle], actor="retention", reason="old")
+    with store.turn(session), other.turn(tip, wait_seconds=0):
+        pass  # two conversations now, none of which was at work
+
+
+def test_a_turn_is_of_the_conversation_that_there_is_once_it_is_had(store: Store, other: Other, session: str) -> None:
+    """What the session continued is deleted while its turn is being taken."""
+    tip = store.sessions.continue_as(session).id
+    asked: list[str] = []
+
+    class Slow(Leases):
+        def acquire(self, name: str, **options: Any) -> Any:
+            if not asked:
+                store.sessions.delete([session], actor="test", reason="test")
+            asked.append(name)
+            return super().acquire(name, **options)
+
+    with begin(lambda: store.core, Slow(store.core), tip, Messages) as turn:
+        assert turn.lease.name == f"turn:{tip}"
+        with pytest.raises(LeaseHeld):
+            other.turn(tip, wait_seconds=0)
+    assert asked == [f"turn:{session}", f"turn:{tip}", f"turn:{tip}"]
+    gone = store.leases.look(f"turn:{session}")
+    assert gone is not None and gone.is_free
+
+
+def test_what_the_block_raised_is_not_hidden_by_the_end_of_its_turn(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="the model is gone") as caught, store.turn(session) as turn:
+        monkeypatch.setattr(turn.lease, "release", _refused)
+        raise ValueError("the model is gone")
+    assert caught.value.__notes__ == ["The turn was not given back, and lasts until its term is over: no"]
+    with pytest.raises(StateError, match="no"), store.turn(store.sessions.create(source="cli").id) as turn:
+        monkeypatch.setattr(turn.lease, "release", _refused)
+
+
+def _refused() -> bool:
+    raise StateError("no")
 
 
 def test_a_branch_has_a_turn_of_its_own(store: Store, other: Other, session: str) -> None:

@@ -47,7 +47,7 @@ class AsyncStore:
     """`store.aio`: `await store.aio.messages.append(...)`, `await store.aio.search(...)`."""
 
     def __init__(self, store: Store) -> None:
-        from hermes_state.outbox.awaited import AsyncOutbox
+        from hermes_state.aio_outbox import AsyncOutbox
 
         self._store = store
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hermes-state")

@@ -18,7 +18,7 @@ from cron_store import incidents, retention
 from cron_store.jobs import checking, declaring
 from cron_store.jobs import rows as job_rows
 from cron_store.occurrences import by_hand, tick
-from cron_store.occurrences.planning import Plan, plan
+from cron_store.occurrences.planning import Plan, plan, untold
 from cron_store.occurrences.taking import due, look, next_due_at
 from cron_store.occurrences.tick import Notice
 from cron_store.records import (
@@ -31,6 +31,8 @@ from cron_store.records import (
 )
 from cron_store.running import Running
 from cron_store.schedule import Schedule, require_fire, zone_version
+from cron_store.schedule.kinds import as_declared
+from hermes_state.errors import Entombed, InvalidInput, NotFound, UnknownZone
 from hermes_state.leases import Lease, Leases
 from hermes_state.outbox.inputs import seconds, text, whole
 
@@ -64,23 +66,25 @@ class Cron(Running):
         """Declare a job. Its slots are those strictly after `after` (default: now; epoch seconds UTC).
 
         `paused` is why it starts paused; then its schedule may have no slot left. With `replace`, a job of that id is
-        edited to say this, and keeps how it stands, so that what is declared at each start is there once. Raises
-        `JobExists`, `Entombed` (it was removed), `ScheduleRefused` (no fire within 8 years), `InvalidInput`.
+        edited to say this, and keeps how it stands, so that what is declared at each start is there once: an interval
+        of the same period keeps its grid, a duration its slot, and `paused` pauses one that is not. Raises `JobExists`,
+        `Entombed` (it was removed), `ScheduleRefused` (no fire within 8 years), `InvalidInput`.
         """
-        at = self._clock.now()
+        at = self._at()
         start = at if after is None else after
         chosen, said = policies or Policies(), dict(fields or {})
         if paused is None:
             require_fire(schedule, start)
         if replace and (found := self._read(lambda reader: job_rows.read(reader, job_id))) is not None:
             changes = {policy: getattr(chosen, policy) for policy in Policies.__dataclass_fields__}
+            schedule = as_declared(schedule, before=found.schedule)
             same = found.schedule == schedule
-            if same and found.policies == chosen and found.fields == said and found.name == name:
-                return found
-            return self.edit(
-                job_id, name=name, fields=said, remove_fields=[one for one in found.fields if one not in said],
-                schedule=None if same else schedule, policies=changes,
-            )
+            if not (same and found.policies == chosen and found.fields == said and found.name == name):
+                found = self.edit(
+                    job_id, name=name, fields=said, remove_fields=[one for one in found.fields if one not in said],
+                    schedule=None if same else schedule, policies=changes,
+                )
+            return found if paused is None or not found.active else self.pause(job_id, reason=paused)
         return self._write(
             lambda tx: declaring.add(
                 tx, job_id, schedule, name=name, fields=said, policies=chosen, paused=paused, after=start, at=at
@@ -98,19 +102,22 @@ class Cron(Running):
         `InvalidInput`.
         """
         if schedule is not None:
-            require_fire(schedule, self._clock.now())
+            require_fire(schedule, self._at())
         return self._change(
             job_id,
             lambda tx, planned, at: declaring.edit(
                 tx, planned, name=name, fields=fields or {}, remove_fields=remove_fields, schedule=schedule,
                 policies=policies or {}, if_version=if_version, at=at,
             ),
+            untellable=schedule is not None,
         )
 
     def pause(self, job_id: str, *, reason: str) -> Job:
         """Skip its slots until `resume`; a run in flight goes on. Raises `JobNotFound`, `Entombed`, `InvalidInput`."""
         declaring.checked_reason(reason)
-        return self._change(job_id, lambda tx, planned, at: declaring.pause(tx, planned, reason=reason, at=at))
+        return self._change(
+            job_id, lambda tx, planned, at: declaring.pause(tx, planned, reason=reason, at=at), untellable=True
+        )
 
     def resume(self, job_id: str) -> Job:
         """Go on with the first slot after now. Raises `JobNotFound`, `Entombed`."""
@@ -119,20 +126,28 @@ class Cron(Running):
     def remove(self, job_id: str, *, actor: str, reason: str) -> None:
         """Remove a job for good; its id is refused for 90 days. Raises `JobNotFound`, `Entombed`, `InvalidInput`."""
         self._change(
-            job_id, lambda tx, planned, at: declaring.remove(tx, planned.job, actor=actor, reason=reason, at=at)
+            job_id, lambda tx, planned, at: declaring.remove(tx, planned.job, actor=actor, reason=reason, at=at),
+            untellable=True,
         )
 
     def recompute(self, *, limit: int = 200) -> int:
-        """Tell anew when jobs are due whose zone has other rules by now; gives how many. Reads all jobs: rarely."""
+        """Tell anew when jobs are due whose zone has other rules by now; gives how many. Reads all jobs: rarely.
+
+        A job that cannot be read, or whose zone is not known here, is left: `take` tells of it.
+        """
         done, after = 0, None
-        while done < limit and (found := self.jobs(limit=200, after=after)):
+        skipped: dict[str, Exception] = {}
+        while done < limit and (found := self.jobs(limit=200, after=after, unreadable=skipped)):
             after = found[-1].job_id
             for job in found:
-                if job.due_at is not None and job.tz_version != zone_version(job.schedule.zone):
-                    self._change(
-                        job.job_id, lambda tx, planned, at: declaring.recompute(tx, planned.job, at=at)
-                    )
-                    done += 1
+                try:
+                    if job.due_at is not None and job.tz_version != zone_version(job.schedule.zone):
+                        self._change(
+                            job.job_id, lambda tx, planned, at: declaring.recompute(tx, planned.job, at=at)
+                        )
+                        done += 1
+                except (UnknownZone, NotFound, Entombed):
+                    continue  # removed meanwhile, or looked at again by `take`, which says why
         return done
 
     # --- ticking ---------------------------------------------------------------------------------------------
@@ -145,7 +160,7 @@ class Cron(Running):
     def due(self, *, limit: int = 50) -> list[str]:
         """Up to `limit` ids of jobs that have to be looked at now, longest due first."""
         return [job_id for _due_at, job_id in self._read(
-            lambda reader: due(reader, at=self._clock.now(), after=None, limit=limit)
+            lambda reader: due(reader, at=self._at(), after=None, limit=limit)
         )]
 
     def next_due_at(self) -> float | None:
@@ -165,7 +180,8 @@ class Cron(Running):
         whole("room", room, 0, 10_000)
         whole("most_jobs", most_jobs, 1, 1_000_000)
         return tick.take(
-            self._core, self._owner(), lease, room=room, most_jobs=most_jobs, notice=notice, reported=self._reported
+            self._core, self._owner(), lease, room=room, most_jobs=most_jobs, notice=notice, reported=self._reported,
+            stuck=self._stuck,
         )
 
     def take_manual(self, job_id: str, run_id: str, *, lease: Lease | None = None) -> Claim:
@@ -201,14 +217,14 @@ class Cron(Running):
 
     def close_incident(self, incident_id: str) -> Incident:
         """Hear no more of it. Raises `NotFound`, `Refused`."""
-        at = self._clock.now()
+        at = self._at()
         return self._write(lambda tx: incidents.close(tx, incident_id, at=at))
 
     def upkeep(self, *, keep_days: float = retention.KEEP_DAYS, steps: int = 1000) -> Pruned:
         """Let go of old slots, of runs beyond what each job keeps, and of old events, in short steps."""
         seconds("keep_days", keep_days, most=36_500.0)
         whole("steps", steps, 1, 1_000_000)
-        before = self._clock.now() - keep_days * retention.DAY
+        before = self._at() - keep_days * retention.DAY
         slots = runs = 0
         after = ""
         while steps > 0 and (found := self._read(partial(retention.jobs, after=after, limit=50))):
@@ -223,16 +239,24 @@ class Cron(Running):
 
     # --- within ----------------------------------------------------------------------------------------------
 
-    def _change(self, job_id: str, work: _Change[Result]) -> Result:
-        """Account for what came due, then change the job, in one transaction; look again when it changed between."""
+    def _change(self, job_id: str, work: _Change[Result], *, untellable: bool = False) -> Result:
+        """Account for what came due, then change the job, in one transaction; look again when it changed between.
+
+        `untellable`: the change is for a job, too, whose slots cannot be told since its zone is not known here.
+        """
         checking.job_id(job_id)
         for left in reversed(range(MOST_LOOKS)):
-            at = self._clock.now()
+            at = self._at()
             found = self._read(lambda reader: look(reader, job_id))
             if found is None:
                 self.job(job_id)  # raises what became of it
                 continue
-            planned = plan(*found, at=at)
+            try:
+                planned = plan(*found, at=at)
+            except InvalidInput:
+                if not untellable:
+                    raise
+                planned = untold(*found)
             try:
                 return self._write(partial(work, planned=planned, at=at))
             except declaring.Moved:

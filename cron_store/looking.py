@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cron_store import events, home, incidents
 from cron_store.jobs import rows as job_rows
 from cron_store.occurrences import rows as slot_rows
-from cron_store.records import Event, Incident, Job, Occurrence, Run, TickerRow
+from cron_store.records import ClockStep, Event, Incident, Job, Occurrence, Run, TickerRow
 from cron_store.runs import rows as run_rows
 from cron_store.schedule import next_slots, slots
 from cron_store.states import IncidentState, JobState, SlotState
@@ -74,10 +74,19 @@ class Looking:
         """One job. Raises `JobNotFound`, `Entombed` (it was removed), `LedgerUnreadable`."""
         return self._read(lambda reader: job_rows.find(reader, job_id))
 
-    def jobs(self, *, states: Sequence[JobState] | None = None, limit: int = 50, after: str | None = None) -> list[Job]:
-        """Up to `limit` jobs by id; `after` is the id that the last page ended at."""
+    def jobs(
+        self, *, states: Sequence[JobState] | None = None, limit: int = 50, after: str | None = None,
+        unreadable: dict[str, Exception] | None = None,
+    ) -> list[Job]:
+        """Up to `limit` jobs by id; `after` is the id that the last page ended at.
+
+        A job that cannot be read raises `LedgerUnreadable`; given `unreadable`, it is put there, by its id, and the
+        others are given.
+        """
         whole("limit", limit, 1, MOST_PAGE)
-        return self._read(lambda reader: job_rows.page(reader, states=states, limit=limit, after=after))
+        return self._read(
+            lambda reader: job_rows.page(reader, states=states, limit=limit, after=after, unreadable=unreadable)
+        )
 
     def next_slots(self, job_id: str, count: int) -> list[int]:
         """The next `count` slots of a job, as they would be were it not paused; fewer where there are no more."""
@@ -157,6 +166,19 @@ class Looking:
     def ticker(self) -> TickerRow | None:
         """The ticker of this home as it was last heard."""
         return self._read(home.ticker)
+
+    def clock_step(self) -> ClockStep | None:
+        """The step of the wall clock that is not believed yet; jobs go by the boot clock meanwhile."""
+        clock = self._clock
+        now = home.Now(at=clock.now(), boottime=clock.boottime(), domain=clock.domain())
+        told = self._read(lambda reader: home.judge(reader, now))
+        return None if told.is_right or told.step is None else ClockStep(seconds=told.step, at=now.at)
+
+    def ahead(self, *, limit: int = 50) -> dict[str, int]:
+        """Up to `limit` jobs whose slots are accounted for beyond now, the farthest first, each with until when (epoch
+        seconds UTC): they fire nothing before that. A clock that was ahead for too long leaves them so."""
+        whole("limit", limit, 1, MOST_PAGE)
+        return self._read(lambda reader: home.ahead(reader, at=self._clock.now(), limit=limit))
 
     def _read(self, work: Callable[[Reader], Result]) -> Result:
         """One snapshot. What SQLite cannot read is `LedgerUnreadable`: nobody may take it for empty."""

@@ -19,7 +19,7 @@ from cron_store.records import Claim, ClockStep, Delivery, Interrupted, Outcome,
 from cron_store.runs import ending, handing, losing
 from cron_store.runs import rows as run_rows
 from cron_store.runs.handing import HandOff
-from hermes_state.errors import StaleFence
+from hermes_state.errors import LedgerUnreadable, StaleFence
 from hermes_state.leases import Lease
 from hermes_state.leases.judging import Judging
 from hermes_state.outbox.inputs import seconds
@@ -50,6 +50,7 @@ class Running(Looking):
         self._judging = Judging(store.core)
         self._told: tuple[OwnerIdentity, str] | None = None
         self._reported: set[str] = set()
+        self._stuck: dict[str, Exception] = {}  # job -> why a run of it that lost its owner stays open
 
     # --- runs ------------------------------------------------------------------------------------------------
 
@@ -61,7 +62,7 @@ class Running(Looking):
 
     def renew(self, claims: Iterable[Claim]) -> list[Claim]:
         """Have claims for another term; gives those that are not ours any more: stop them."""
-        ours, owner = list(claims), self._owner()
+        ours, owner = list(claims), self._owner(at=self._clock.now())
         return self._core.write(lambda tx: handing.renew(tx, ours, owner)) if ours else []
 
     def settle(
@@ -119,65 +120,107 @@ class Running(Looking):
         Gives their fences.
         """
         checked_reason(reason)
-        at = self._clock.now()
+        at = self._at()
         return self._write(lambda tx: handing.interrupt(tx, job_id, reason=reason, at=at))
 
     def reap(self, lease: Lease | None = None, *, job_id: str | None = None) -> list[Reaped]:
-        """Take runs from owners that are gone. No write when there are none."""
-        own = self._owner().text
-        return self._take_lost(lease, self._read(lambda reader: self._watch.lost(reader, own=own, job_id=job_id)))
+        """Take runs from owners that are gone. No write when there are none.
+
+        A run of a job that cannot be read stays open; the next `take` has it in `unreadable`.
+        """
+        own = self._identity()
+        done, stuck = self._take_lost(
+            lease, self._read(lambda reader: self._watch.lost(reader, own=own, job_id=job_id))
+        )
+        if job_id is None:
+            self._stuck = stuck
+        return done
 
     def force_release(self, living: Container[int], *, lease: Lease | None = None) -> list[Reaped]:
         """Let go of our own runs that have no thread any more: older than their allowance, or dated in the future.
 
         `living` are the fences of runs whose thread lives; those are never let go. No repeat is used up.
         """
-        own = self._owner().text
-        return self._take_lost(
+        own = self._identity()
+        done, stuck = self._take_lost(
             lease, self._read(lambda reader: losing.forced(reader, own=own, living=living, clock=self._clock))
         )
+        self._stuck |= stuck
+        return done
 
     def heartbeat(self, *, succeeded: bool = False, error: str | None = None) -> ClockStep | None:
-        """Note that the ticker of this home lives; gives a step of the wall clock of more than 60 s, which is noted.
+        """Note that the ticker of this home lives; gives a step of the wall clock of more than 60 s when it is first
+        seen. It is believed once it stands (see `home`); until then jobs go by the boot clock.
 
         `succeeded`: a tick without errors is done; `error`: why one was not.
         """
-        owner = self._owner()
-        return self._core.write(
-            lambda tx: home.beat(
-                tx, at=owner.at, boottime=owner.boottime, domain=owner.domain, owner=owner.text, succeeded=succeeded,
-                error=error,
-            )
-        )
+        own, now = self._identity(), self._clocks()
+        return self._core.write(lambda tx: home.beat(tx, now, owner=own, succeeded=succeeded, error=error))
+
+    def accept_clock(self) -> ClockStep | None:
+        """A person says that the wall clock is right: the step that was in doubt, if there is one, is believed now."""
+        now = self._clocks()
+        return self._write(lambda tx: home.note(tx, now, accept=True))
 
     # --- within ----------------------------------------------------------------------------------------------
 
     def _write(self, work: Callable[[Transaction], Result]) -> Result:
         return self._core.write(work, durability="power")
 
-    def _owner(self) -> Owner:
-        core, clock = self._core, self._clock
-        identity = (self._presence or presence_of(core.path.parent, clock=clock)).identity
+    def _identity(self) -> str:
+        """Who we are, as JSON."""
+        identity = (self._presence or presence_of(self._core.path.parent, clock=self._clock)).identity
         if self._told is None or self._told[0] is not identity:
             self._told = identity, identity.to_json()
+        return self._told[1]
+
+    def _owner(self, *, at: float | None = None) -> Owner:
+        core, clock = self._core, self._clock
         return Owner(
-            text=self._told[1], home=self.home, incarnation=core.incarnation, at=clock.now(),
+            text=self._identity(), home=self.home, incarnation=core.incarnation, at=self._at() if at is None else at,
             boottime=clock.boottime(), domain=clock.domain(), term_seconds=self._term,
         )
+
+    def _clocks(self) -> home.Now:
+        clock = self._clock
+        return home.Now(at=clock.now(), boottime=clock.boottime(), domain=clock.domain())
+
+    def _at(self) -> float:
+        """What time it is taken to be; epoch seconds UTC. A step of the wall clock that matters is noted."""
+        now = self._clocks()
+        told = self._read(lambda reader: home.judge(reader, now))
+        if told.notes:
+            self._core.write(lambda tx: home.note(tx, now))
+        return told.at
 
     def _of(self, claim: Claim) -> float:
         """Now, for a change of a claim. Raises `WrongHome` for the claim of another home, `HomeRemoved`."""
         refuse_other_home(self._core, claim.home)
-        return self._clock.now()
+        return self._at()
 
-    def _take_lost(self, lease: Lease | None, lost: Sequence[losing.Lost]) -> list[Reaped]:
-        if not lost:
-            return []
-        at = self._clock.now()
+    def _take_lost(
+        self, lease: Lease | None, lost: Sequence[losing.Lost]
+    ) -> tuple[list[Reaped], dict[str, Exception]]:
+        """End what was judged lost; gives also, by job, why a run was left: what cannot be read of one job keeps no
+        other from its end."""
+        stuck: dict[str, Exception] = {}
+        at = self._at() if lost else 0.0
 
         def work(tx: Transaction) -> list[Reaped]:
             if lease is not None:
                 lease.guard(tx)
             return losing.take(tx, lost, at=at)
 
-        return self._write(work)
+        done: list[Reaped] = []
+        while lost:
+            try:
+                done = self._write(work)
+                break
+            except LedgerUnreadable as error:
+                job_id = error.facts["job_id"]
+                if job_id is None:
+                    raise
+                # All of it was rolled back, and goes on without that job.
+                stuck[job_id] = error
+                lost = [one for one in lost if one.job_id != job_id]
+        return done, stuck

@@ -17,6 +17,7 @@ from hermes_state.errors import InvalidInput
 from hermes_state.outbox.inputs import LATEST, MOST_ID, seconds, text, whole
 
 MOST_JOB_ID = 200
+MOST_NAME = 4_000
 MOST_FIELDS_BYTES = 1_048_576
 MOST_LATE = 500
 _NAMES = frozenset(field.name for field in fields_of(Policies))
@@ -30,6 +31,11 @@ def job_id(value: Any) -> str:
             f"job_id is one line without '/' and without spaces at its ends, not {given!r:.80}.", argument="job_id"
         )
     return given
+
+
+def name(value: Any) -> str:
+    """What people call a job; may be empty. Raises `InvalidInput`."""
+    return text("name", value, empty=True, most=MOST_NAME, of=" of a cron job")
 
 
 def merged(policies: Policies, changes: Mapping[str, Any]) -> Policies:

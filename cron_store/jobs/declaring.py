@@ -20,13 +20,13 @@ from cron_store import events
 from cron_store.jobs import checking
 from cron_store.jobs.rows import KIND, find, read
 from cron_store.occurrences import rows as slot_rows
-from cron_store.occurrences.planning import Plan
+from cron_store.occurrences.planning import Plan, Verdict, pending, waiting_slot_of
 from cron_store.occurrences.taking import account, first_due_at, is_still
 from cron_store.records import Job, Policies, has_no_grid
 from cron_store.runs import rows as run_rows
 from cron_store.schedule import Schedule, zone_version
 from cron_store.schedule.codec import to_json
-from cron_store.states import JobState, SlotEvent
+from cron_store.states import JobState, SlotEvent, SlotState
 from hermes_state import deletions, tombstones
 from hermes_state.errors import InvalidInput, JobExists, JobMoved
 
@@ -53,6 +53,7 @@ def add(
 ) -> Job:
     """A new job, whose slots are those after `after`. Raises `JobExists`, `Entombed`, `InvalidInput`."""
     checking.job_id(job_id)
+    checking.name(name)
     content = checking.fields(fields)
     chosen = checking.checked(policies)
     tombstones.refuse(tx, KIND, job_id)
@@ -107,7 +108,7 @@ def edit(
     if fields or remove_fields:
         columns["fields"] = content
     if name is not None:
-        columns["name"] = name
+        columns["name"] = checking.name(name)
     account(tx, planned, at=at, through=floor(at) if schedule is not None else None)
     tx.execute(
         f"UPDATE cron_jobs SET {''.join(f'{column} = ?, ' for column in columns)}version = version + 1, updated_at = ?"
@@ -159,8 +160,16 @@ def resume(tx: Transaction, planned: Plan, *, at: float) -> Job:
 
 
 def remove(tx: Transaction, job: Job, *, actor: str, reason: str, at: float) -> None:
-    """Remove a job and leave its tombstone. What waits is skipped; a run in flight goes on and settles."""
+    """Remove a job and leave its tombstone. What came due and what waits is skipped; a run in flight goes on and
+    settles."""
     _refuse_moved(tx, job)
+    try:
+        came = pending(job, at)
+    except InvalidInput:
+        came = None  # its zone is not known here: which slots came due, nobody can tell
+    if came is not None:
+        verdict = Verdict(span=came, state=SlotState.SKIPPED, reason="removed" if job.active else "paused")
+        slot_rows.write_verdict(tx, job.job_id, verdict, version=job.schedule_version, at=at)
     for slot in slot_rows.waiting(tx, job.job_id):
         slot_rows.step_waiting(tx, job.job_id, slot, SlotEvent.SKIP, at=at, reason="removed")
     rows = sum(
@@ -180,13 +189,15 @@ def recompute(tx: Transaction, job: Job, *, at: float) -> None:
     """Tell anew when a job is due next, by the rules of zones as they are now. Slots before stay as they were."""
     _refuse_moved(tx, job)
     due_at, waiting = first_due_at(job.schedule, after=job.settled_through)
+    if has_no_grid(job.schedule):
+        waiting = waiting_slot_of(job)
+        due_at = None if waiting is None else float(waiting)
     if slot_rows.waiting(tx, job.job_id) and not run_rows.count_in_flight(tx, job.job_id):
         due_at = at if due_at is None else min(at, due_at)
     tx.execute(
         "UPDATE cron_runtime SET due_at = ?, next_slot = ?, tz_version = ?, revision = revision + 1 WHERE job_id = ?",
         (
-            due_at, job.waiting_slot if has_no_grid(job.schedule) else waiting, zone_version(job.schedule.zone),
-            job.job_id,
+            due_at, waiting, zone_version(job.schedule.zone), job.job_id,
         ),
     )
     events.record(

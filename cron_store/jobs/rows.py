@@ -55,17 +55,31 @@ def find(reader: Reader, job_id: str) -> Job:
     return found
 
 
-def page(reader: Reader, *, states: Sequence[JobState] | None, limit: int, after: str | None) -> list[Job]:
-    """Up to `limit` jobs by id. Raises `LedgerUnreadable`."""
+def page(
+    reader: Reader, *, states: Sequence[JobState] | None, limit: int, after: str | None,
+    unreadable: dict[str, Exception] | None = None,
+) -> list[Job]:
+    """Up to `limit` jobs by id. One that cannot be read goes into `unreadable`; without that, raises
+    `LedgerUnreadable`."""
     wanted = None if states is None else json.dumps([str(state) for state in states])
-    return [
-        job(reader, row)
-        for row in reader.rows(
+    found: list[Job] = []
+    while len(found) < limit:
+        rows = reader.rows(
             f"{_SELECT} WHERE (?1 IS NULL OR j.job_id > ?1) AND (?2 IS NULL OR r.state IN"
             " (SELECT value FROM json_each(?2))) ORDER BY j.job_id LIMIT ?3",
-            (after, wanted, limit),
+            (after, wanted, limit - len(found)),
         )
-    ]
+        for row in rows:
+            try:
+                found.append(job(reader, row))
+            except LedgerUnreadable as error:
+                if unreadable is None:
+                    raise
+                unreadable[row[0]] = error
+        if not rows or unreadable is None:
+            break
+        after = rows[-1][0]
+    return found
 
 
 def job(reader: Reader, row: Sequence[Any]) -> Job:

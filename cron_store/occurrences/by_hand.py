@@ -73,6 +73,13 @@ def claim(tx: Transaction, job_id: str, slot: int, owner: Owner) -> Claim:
             settled_through=job.settled_through,
         )
     refuse_busy(tx, job)
+    times = job.policies.repeat_times
+    if times is not None and job.repeat_completed + run_rows.count_in_flight(tx, job_id) >= times:
+        raise Refused(
+            f"Cron job {job_id!r} in {tx.path} is to run {times} times in all: {job.repeat_completed} runs are over and"
+            " the others are in flight.",
+            hint="Run it by hand, or let it run more often.", path=tx.path, job_id=job_id, slot=slot,
+        )
     given = claim_slot(tx, job, slot, owner)
     touch(tx, job)
     return given

@@ -128,12 +128,12 @@ def plan(job: Job, open_rows: Open, *, at: float) -> Plan:
         ends += [End(slot=slot, state=SlotState.MISSED, reason="coalesced") for slot in waiting]
         waiting = []
     runs = (*waiting, *new)
-    not_before = _not_before(job, runs, open_rows.last_start_at, on_time_from)
+    not_before = _not_before(job, runs, open_rows.last_start_at, on_time_from, at)
     in_budget = times is None or used + open_rows.in_flight < times
-    waiting_slot = job.waiting_slot
+    waiting_slot = waiting_slot_of(job)
     if has_no_grid(job.schedule) and pending is not None:
         # The next one is told when this one is over, which is now if it is not to run.
-        waiting_slot = None if new else floor(at) + _seconds(job.schedule)
+        waiting_slot = None if new else max(floor(at), pending.last) + _seconds(job.schedule)
     return Plan(
         job=job, through=job.settled_through if pending is None else pending.last, verdicts=tuple(verdicts),
         ends=tuple(ends), new=tuple(new), runs=runs, in_flight=open_rows.in_flight,
@@ -143,11 +143,34 @@ def plan(job: Job, open_rows: Open, *, at: float) -> Plan:
     )
 
 
+def waiting_slot_of(job: Job) -> int | None:
+    """The next slot of after_finish. One at or below the mark was accounted for: the next comes a period after that."""
+    slot = job.waiting_slot
+    if slot is None or slot > job.settled_through:
+        return slot
+    return job.settled_through + _seconds(job.schedule)
+
+
+def untold(job: Job, open_rows: Open) -> Plan:
+    """A plan that accounts for nothing: of a job whose slots cannot be told, for a change after which they can be, or
+    need not be."""
+    return Plan(
+        job=job, through=job.settled_through, verdicts=(), ends=(), new=(), runs=open_rows.waiting,
+        in_flight=open_rows.in_flight, may_claim=False, not_before=None, next_slot=None, waiting_slot=None,
+        is_over=False,
+    )
+
+
+def pending(job: Job, at: float) -> Span | None:
+    """The slots of an active job that came due and have no record yet. Raises `UnknownZone`."""
+    return _pending(job, at)[0]
+
+
 def _pending(job: Job, at: float) -> tuple[Span | None, int | None]:
     """What came due since, and the first slot after now."""
     after, now = job.settled_through, floor(at)
     if has_no_grid(job.schedule):
-        slot = job.waiting_slot
+        slot = waiting_slot_of(job)
         return None if slot is None or slot > now else Span(first=slot, last=slot, count=1), None
     found = span(job.schedule, after, now) if now > after else None
     return found, next_slot(job.schedule, max(after, now))
@@ -219,9 +242,12 @@ def newest(schedule: Schedule, pending: Span, most: int) -> list[int]:
     return slots(schedule, low, until, limit=pending.count)[-most:]
 
 
-def _not_before(job: Job, runs: Sequence[int], last_start_at: float | None, on_time_from: int) -> float | None:
-    """Runs that catch up are spaced; one that is on time and alone is not."""
-    if job.misfire != "run_all" or not runs or last_start_at is None:
+def _not_before(
+    job: Job, runs: Sequence[int], last_start_at: float | None, on_time_from: int, at: float
+) -> float | None:
+    """Runs that catch up are spaced; one that is on time and alone is not. A start in the future is that of a clock
+    that was ahead, and says nothing."""
+    if job.misfire != "run_all" or not runs or last_start_at is None or last_start_at > at:
         return None
     catches_up = len(runs) > 1 or runs[0] < on_time_from
     return last_start_at + job.policies.spacing_seconds if catches_up else None

@@ -8,9 +8,10 @@ Not for: what a decision is (see `planning`). One transaction a job was rejected
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cron_store import events
@@ -77,10 +78,11 @@ class _Pass:
 
 def take(
     core: Core, owner: Owner, lease: Lease | None, *, room: int, most_jobs: int, notice: Notice | None,
-    reported: set[str],
+    reported: set[str], stuck: Mapping[str, Exception] = MappingProxyType({}),
 ) -> Taken:
-    """As `Cron.take`. `reported`: what was noted of jobs that cannot be read; added to."""
-    done = _Pass(room=room, claims=[], accounted=0, missed={}, unreadable={}, more=False)
+    """As `Cron.take`. `reported`: what was noted of jobs that cannot be read; added to. `stuck`: jobs that were found
+    to be unreadable before."""
+    done = _Pass(room=room, claims=[], accounted=0, missed={}, unreadable=dict(stuck), more=False)
     after: tuple[float, str] | None = None
     looked = 0
     while looked < most_jobs:
@@ -129,6 +131,9 @@ def _decide(looks: list[tuple[Job, Open]], at: float) -> tuple[list[Plan], list[
             plans.append(plan(job, open_of_it, at=at))
         except InvalidInput as error:
             failures.append((job, error))
+        except (ArithmeticError, ValueError) as unknown:
+            # Numbers or rules that no calendar has: of this job, and no reason to stop the others.
+            failures.append((job, InvalidInput(f"The next slot cannot be told: {unknown}.", argument="schedule")))
     return plans, failures
 
 
@@ -140,6 +145,7 @@ def _write(
         wanted, room = [], done.room
         for one in plans:
             claims = one.may_claim and room > 0
+            done.more = done.more or (one.may_claim and not claims)
             if claims or one.changes or _rests(one, owner.at):
                 room -= claims
                 wanted.append((one, claims))
@@ -192,12 +198,15 @@ def _apply(
         if not taking.is_still(tx, one.job):
             written.append((one, None, False))
             continue
-        written.append((one, taking.apply(tx, one, owner, claims=claims), True))
+        try:
+            written.append((one, taking.apply(tx, one, owner, claims=claims), True))
+        except StatementFailed as error:  # what its rows say does not go together: of this job only
+            raise job_rows.unreadable(tx, one.job.job_id, error.message) from error
         if one.job.misfire == "notify":
             _tell(tx, one, notice, owner)
-    for job, error in failures:
+    for job, why in failures:
         if taking.is_still(tx, job):
-            taking.fail(tx, job, error, at=owner.at)
+            taking.fail(tx, job, why, at=owner.at)
     return written
 
 

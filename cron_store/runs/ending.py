@@ -146,7 +146,8 @@ def _job_goes_on(
     flying = rows.count_in_flight(tx, job.job_id)
     due_at, next_slot, state = job.due_at, job.waiting_slot, job.state
     if run.slot is not None and has_no_grid(job.schedule) and to is not SlotState.DUE and job.active:
-        next_slot = floor(at) + (period_of(job.schedule) or 0)
+        # A clock that was set back meanwhile does not bring back what is accounted for.
+        next_slot = max(floor(at), job.settled_through) + (period_of(job.schedule) or 0)
         due_at = float(next_slot)
     if job.policies.repeat_times is not None and completed >= job.policies.repeat_times:
         for slot in waiting:

@@ -27,6 +27,7 @@ from cron_store.runs import rows
 from cron_store.runs.ending import end
 from cron_store.states import RunState, SlotState
 from hermes_state.clock import Clock
+from hermes_state.errors import StatementFailed
 from hermes_state.leases.judging import Judging
 from hermes_state.leases.rows import LeaseRow
 from hermes_state.leases.states import ACQUIRE, Outcome, Standing
@@ -47,6 +48,7 @@ class Lost:
     """A run that is to be taken, as it was judged."""
 
     seen: LeaseRow
+    job_id: str
     because: str
     forced: bool = False
 
@@ -70,7 +72,7 @@ class Watch:
                 continue
             taken, because = self._judge(lease, judged)
             if taken:
-                found.append(Lost(seen=lease, because=because))
+                found.append(Lost(seen=lease, job_id=run.job_id, because=because))
         return found
 
     def _judge(
@@ -102,9 +104,12 @@ def forced(reader: Reader, *, own: str, living: Container[int], clock: Clock) ->
             continue
         age = clock.boottime() - lease.acquired_boottime
         if run.claimed_at > clock.now() + MOST_SKEW_SECONDS:
-            found.append(Lost(seen=lease, because="it has no thread and is dated in the future", forced=True))
+            because = "it has no thread and is dated in the future"
         elif run.allowance_seconds is not None and age > run.allowance_seconds:
-            found.append(Lost(seen=lease, because=f"it has no thread and is {age:.0f} s old", forced=True))
+            because = f"it has no thread and is {age:.0f} s old"
+        else:
+            continue
+        found.append(Lost(seen=lease, job_id=run.job_id, because=because, forced=True))
     return found
 
 
@@ -116,7 +121,10 @@ def _starts(lease: LeaseRow, handed_off: float | None, clock: Clock) -> bool:
 
 
 def take(tx: Transaction, lost: Sequence[Lost], *, at: float) -> list[Reaped]:
-    """End what was judged lost, unless its row has changed since; gives what was done."""
+    """End what was judged lost, unless its row has changed since; gives what was done.
+
+    Raises `LedgerUnreadable`, with its `job_id`, for one that cannot be ended: what was written goes with it.
+    """
     done = []
     for one in lost:
         fence = one.seen.fence
@@ -124,7 +132,10 @@ def take(tx: Transaction, lost: Sequence[Lost], *, at: float) -> list[Reaped]:
             continue
         run = rows.read(tx, fence)
         assert run is not None
-        done.append(_take_one(tx, run, one, at=at))
+        try:
+            done.append(_take_one(tx, run, one, at=at))
+        except StatementFailed as error:
+            raise job_rows.unreadable(tx, run.job_id, error.message) from error
     return done
 
 

@@ -18,8 +18,8 @@ KINDS: dict[str, type[Once] | type[Interval] | type[CronExpression]] = {
     "once": Once, "interval": Interval, "cron": CronExpression,
 }
 TYPES: dict[str, tuple[type, ...]] = {
-    "wall": (str, type(None)), "at": (int, type(None)), "zone": (str,), "seconds": (int,), "anchor": (int,),
-    "after_finish": (bool,), "expression": (str,), "gap": (str,), "fold": (str,),
+    "wall": (str, type(None)), "at": (int, type(None)), "delay": (int, type(None)), "zone": (str,), "seconds": (int,),
+    "anchor": (int,), "after_finish": (bool,), "expression": (str,), "gap": (str,), "fold": (str,),
 }
 
 

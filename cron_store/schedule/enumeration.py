@@ -19,7 +19,7 @@ from math import floor
 from cron_store.schedule.describing import instant_text
 from cron_store.schedule.expressions import DAY, Expression, expression
 from cron_store.schedule.kinds import CronExpression, Interval, Once, Schedule, Span
-from cron_store.schedule.walls import Stretch, instant_of, stretches
+from cron_store.schedule.walls import MARGIN, Stretch, instant_of, stretches
 from cron_store.schedule.zones import rules_of
 from hermes_state.errors import ScheduleRefused
 
@@ -82,7 +82,9 @@ def require_fire(schedule: Schedule, after: float) -> int:
     if isinstance(schedule, CronExpression):
         said, reason = schedule.expression, f"it has no fire within {YEARS_AHEAD} years"
         hint = "Look at the day of month, the month and the day of week together: 30 February does not come."
-    elif isinstance(schedule, Once) and schedule.wall is not None and _once(schedule) is None:
+    elif isinstance(schedule, Once) and schedule.wall is not None and (
+        after < _wall(schedule.wall) < after + FIRE_HORIZON_SECONDS and _once(schedule, _wall(schedule.wall)) is None
+    ):
         said = schedule.wall
         reason = f"that time does not exist, or exists twice, in {schedule.zone}, and the policy is to skip it"
         hint = "Give a time with its offset from UTC, such as 2027-03-28T03:30:00+02:00."
@@ -108,7 +110,7 @@ def _each(schedule: Schedule, after: int, until: int) -> Iterator[int]:
             schedule.anchor + first * schedule.seconds, schedule.anchor + last * schedule.seconds + 1, schedule.seconds
         )
     else:
-        slot = schedule.anchor + schedule.seconds if isinstance(schedule, Interval) else _once(schedule)
+        slot = schedule.anchor + schedule.seconds if isinstance(schedule, Interval) else _once(schedule, until)
         if slot is not None and after < slot <= until:
             yield slot
 
@@ -118,11 +120,19 @@ def _grid(schedule: Interval, after: int, until: int) -> tuple[int, int]:
     return max(0, (after - schedule.anchor) // schedule.seconds + 1), (until - schedule.anchor) // schedule.seconds
 
 
-def _once(schedule: Once) -> int | None:
+def _once(schedule: Once, until: int) -> int | None:
+    """Its slot; None: it has none, or that is after `until`: the rules of far years are not gone through for it."""
     if schedule.wall is None:
         return schedule.at
-    wall = datetime.fromisoformat(schedule.wall) - EPOCH
-    return instant_of(rules_of(schedule.zone), wall.days * DAY + wall.seconds, schedule.gap, schedule.fold)
+    wall = _wall(schedule.wall)
+    if wall > until + MARGIN:
+        return None
+    return instant_of(rules_of(schedule.zone), wall, schedule.gap, schedule.fold)
+
+
+def _wall(text: str) -> int:
+    wall = datetime.fromisoformat(text) - EPOCH
+    return wall.days * DAY + wall.seconds
 
 
 def _once_text(schedule: Schedule) -> str:

@@ -9,7 +9,7 @@ something for one kind only was rejected: `interval_seconds` of an expression wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hermes_state.errors import InvalidInput
@@ -38,6 +38,8 @@ class Once:
     """Naive wall time in `zone`, `YYYY-MM-DDTHH:MM:SS`: it moves with the zone's rules."""
     at: int | None = None
     """The instant itself: a duration from now, or a time written with its offset."""
+    delay: int | None = None
+    """The duration, in seconds, that `at` was told from; None: it was told otherwise."""
     zone: str = "UTC"
     """IANA name."""
     gap: Gap = Gap.NEXT
@@ -86,6 +88,17 @@ class CronExpression:
 
 
 Schedule = Once | Interval | CronExpression
+
+
+def as_declared(schedule: Schedule, *, before: Schedule) -> Schedule:
+    """What a declaration that is made again means for a job that is there: `every 6h` and `30m` said anew, and read
+    anew with another now, are the schedule that it has."""
+    if isinstance(schedule, Interval) and isinstance(before, Interval):
+        same = (schedule.seconds, schedule.after_finish) == (before.seconds, before.after_finish)
+        return replace(schedule, anchor=before.anchor) if same else schedule
+    if isinstance(schedule, Once) and isinstance(before, Once) and schedule.delay is not None:
+        return before if schedule.delay == before.delay else schedule
+    return schedule
 
 
 @dataclass(frozen=True, kw_only=True)

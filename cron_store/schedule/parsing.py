@@ -61,7 +61,8 @@ def _read(said: str, text: str, zone: str, now: int, gap: Gap, fold: Fold) -> Sc
         return CronExpression(expression=expression(said).text, zone=zone, gap=gap, fold=fold)
     if ISO_START.match(said):
         return _instant(said, text, zone, gap, fold)
-    return Once(at=now + _duration(lower, text), zone=zone)
+    delay = _duration(lower, text)
+    return Once(at=now + delay, delay=delay, zone=zone)
 
 
 def _duration(said: str, text: str) -> int:

@@ -16,6 +16,7 @@ import hashlib
 import importlib.resources
 import io
 import re
+import struct
 import threading
 import zoneinfo
 from bisect import bisect_right
@@ -33,6 +34,10 @@ DAY = 86_400
 # Offsets are looked at once a day: since 1970 no zone changed twice within 6.9 days (a test proves it for all names).
 PROBE_SECONDS = DAY
 YEAR_SECONDS = 366 * DAY
+# What Python's calendar can tell of any zone; beyond, a zone stays as it is there.
+FIRST_INSTANT, LAST_INSTANT = -62_135_596_800 + 2 * DAY, 253_402_300_799 - 2 * DAY
+# Bytes before the counts of a TZif file, and of both (RFC 8536).
+COUNTS_AT, HEADER_BYTES = 20, 44
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +70,20 @@ class Rules:
     def __init__(self, name: str, content: bytes) -> None:
         self.name = name
         self.version = hashlib.sha256(content).hexdigest()[:16]
-        self.zone = zoneinfo.ZoneInfo.from_file(io.BytesIO(content), key=name)
+        try:
+            self.zone = zoneinfo.ZoneInfo.from_file(io.BytesIO(content), key=name)
+        except Exception as error:  # whatever its reader trips over
+            raise _damaged(name, str(error)) from error
         self._guard = threading.Lock()
         self._timeline: Timeline | None = None
 
     def offset(self, instant: int) -> int:
         """Seconds east of UTC at an instant."""
-        found = datetime.fromtimestamp(instant, self.zone).utcoffset()
+        within = min(max(instant, FIRST_INSTANT), LAST_INSTANT)
+        try:
+            found = datetime.fromtimestamp(within, self.zone).utcoffset()
+        except ValueError as error:  # an offset of more than a day
+            raise _damaged(self.name, str(error)) from error
         assert found is not None
         return found.days * DAY + found.seconds
 
@@ -147,13 +159,17 @@ def zone_version(name: str) -> str:
 def refresh_zones() -> tuple[str, ...]:
     """Read every zone in use again, and return those whose rules changed: their pending slots are to be recomputed.
 
-    A zone whose file cannot be read now (an upgrade is under way) keeps the rules it has.
+    A zone whose file cannot be read now, or is half there (an upgrade is under way), keeps the rules it has.
     """
     changed = []
     for name, rules in list(_rules.items()):
-        content = _find(name)
-        if content is not None and hashlib.sha256(content).hexdigest()[:16] != rules.version:
-            _rules[name] = Rules(name, content)
+        try:
+            content = _find(name)
+            fresh = rules if content is None else Rules(name, content)
+        except UnknownZone:
+            continue
+        if fresh.version != rules.version:
+            _rules[name] = fresh
             changed.append(name)
     return tuple(sorted(changed))
 
@@ -205,9 +221,41 @@ def _find(name: str) -> bytes | None:
         if path.is_file():
             content = path.read_bytes()
             if content[:4] == b"TZif":
-                return content
+                return _whole(name, content, path)
     place = importlib.resources.files("tzdata.zoneinfo").joinpath(*name.split("/"))
     if not place.is_file():
         return None
     content = place.read_bytes()
-    return content if content[:4] == b"TZif" else None
+    return _whole(name, content, Path(str(place))) if content[:4] == b"TZif" else None
+
+
+def _whole(name: str, content: bytes, path: Path) -> bytes:
+    """The content, if nothing of it is missing. `zoneinfo` never returns from some files that were cut short."""
+    at, size = 0, 4
+    try:
+        while True:
+            utc, standard, leaps, times, types, characters = struct.unpack_from(">6l", content, at + COUNTS_AT)
+            at += HEADER_BYTES + times * (size + 1) + types * 6 + characters + leaps * (size + 4) + standard + utc
+            if content[4:5] == b"\0":
+                is_whole = at == len(content)
+                break
+            if size == 8:
+                footer = content[at:]
+                is_whole = len(footer) > 1 and footer.startswith(b"\n") and footer.find(b"\n", 1) == len(footer) - 1
+                break
+            size = 8
+            if content[at:at + 4] != b"TZif":
+                is_whole = False
+                break
+    except struct.error:
+        is_whole = False
+    if not is_whole:
+        raise _damaged(name, f"{path} is cut short or damaged")
+    return content
+
+
+def _damaged(name: str, why: str) -> UnknownZone:
+    return UnknownZone(
+        f"The rules of time zone {name!r} cannot be read: {why}.", zone=name,
+        hint="Install the tz database of this machine, or the package tzdata, again.",
+    )

@@ -151,8 +151,8 @@ class Openings:
         self.most_open = most_open
         self._changed = threading.Condition()
         self._open: OrderedDict[Seat, None] = OrderedDict()  # the least recently used first
-        # Seats whose owner we are.
-        self.owners: set[Seat] = set()
+        # Seats whose owner we are, the longest first.
+        self.owners: dict[Seat, None] = {}
         # What closing a store raised, with its home; taken by the ticker.
         self.failures: list[tuple[str, Exception]] = []
 
@@ -221,7 +221,7 @@ class Openings:
             seat.store_id = store.store_id
             if seat.cron is None:
                 seat.cron = Cron(store, presence=seat.owner(self._clock))
-                self.owners.add(seat)
+                self.owners[seat] = None
             else:
                 seat.cron.reopened(store)
             if seat.lease is not None:

@@ -97,6 +97,9 @@ def tick(seat: Seat, rules: Rules, *, signs: bool) -> Ticked:
     elif not due and not beats and seat.may_rest():
         _close_idle(seat, rules)
         return NOTHING
+    if seat.presence is None and not _has_place(rules):
+        seat.stands(TickStanding.WAITS, "as many homes as descriptors allow have runs in flight", at=at)
+        return NOTHING
     began, sign = rules.clock.monotonic(), seat.files()
     with rules.openings.use(seat) as cron:
         beats = _take_lease(seat, cron, rules) or beats
@@ -119,7 +122,7 @@ def tick(seat: Seat, rules: Rules, *, signs: bool) -> Ticked:
                 seat.to_confirm = not seat.is_still
             else:
                 seat.to_confirm = False
-    if not seat.busy and len(rules.openings.owners) > rules.most_owned:
+    if not seat.busy and len(rules.openings.owners) >= rules.most_owned:
         give_up(seat, rules)
     else:
         _close_idle(seat, rules)
@@ -229,7 +232,7 @@ def give_up(seat: Seat, rules: Rules) -> None:
                 rules.tell(Problem(home=seat.home, error=error))
     lose(seat, seat.said, rules)
     rules.openings.close(seat)
-    rules.openings.owners.discard(seat)
+    rules.openings.owners.pop(seat, None)
     seat.disown(clean=clean and not seat.busy)
 
 
@@ -249,6 +252,17 @@ def _take_lease(seat: Seat, cron: Cron, rules: Rules) -> bool:
         seat.waits_boottime = rules.clock.boottime() + min(left or 0.0, BEAT_SECONDS)
         return False
     seat.stands(TickStanding.TICKS, at=rules.clock.now())
+    return True
+
+
+def _has_place(rules: Rules) -> bool:
+    """Whether one more home can be owned; for that the one that was longest, and has nothing in flight, is given up."""
+    owners = rules.openings.owners
+    while len(owners) >= rules.most_owned:
+        idle = next((seat for seat in list(owners) if not seat.busy and not seat.users), None)
+        if idle is None:
+            return False
+        give_up(idle, rules)
     return True
 
 

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 from cron_store import importing
 from cron_store.cron import Cron
 from cron_store.jobs.rows import KIND, read
+from cron_store.states import JobState
 from hermes_state import tombstones
 from hermes_state.errors import Entombed, InvalidInput, Refused
 from maintenance.cron_import import reading, translating
 from maintenance.cron_import.gateways import living_gateways
 from maintenance.cron_import.locks import Locks
-from maintenance.cron_import.translating import CUTOVER, NO_ZONE, ORIGIN, ImportedRun, Problem, Translated, is_over
+from maintenance.cron_import.translating import CUTOVER, NO_ZONE, ORIGIN, ImportedRun, Problem, Translated
 from maintenance.cron_import.zones import FoundZone
 
 if TYPE_CHECKING:
@@ -163,16 +164,25 @@ def _reason(job: Translated) -> str:
 def hand_over(store: Store, intake: Intake, done: Brought, locks: Locks) -> None:
     """Pause there what is here now, then resume here what ran there. Raises `Refused` when it took too long.
 
-    Everything is in already, paused: after an error, the same command again goes on.
+    What a person changed here or ran by hand since it came in is resumed too, as long as it is paused by the import
+    alone. Everything is in already, paused: after an error, the same command again goes on.
     """
-    here = {*done.new, *done.renewed, *done.present}
-    there = [job for job in intake.jobs if job.job_id in here and job.active_there]
-    done.paused_there = _pause_there(intake, {job.job_id for job in there}, locks, store.core.clock.now())
     cron = Cron(store)
-    for job in there:
-        if job.job_id not in done.present and not is_over(job):
-            cron.resume(job.job_id)
-            done.resumed.append(job.job_id)
+    to_resume, to_pause = [], set()
+    for job in intake.jobs:
+        if not job.active_there or job.job_id in done.removed:
+            continue
+        here = cron.job(job.job_id)
+        by_import = here.state_reason == REASON or here.state_reason.startswith(f"{REASON}, paused there")
+        if here.state is JobState.PAUSED and not by_import:
+            continue  # a person paused it here: taken from there too, it would run nowhere
+        to_pause.add(job.job_id)
+        if here.state is JobState.PAUSED and not job.is_over:
+            to_resume.append(job.job_id)
+    done.paused_there = _pause_there(intake, to_pause, locks, store.core.clock.now())
+    for job_id in to_resume:
+        cron.resume(job_id)
+        done.resumed.append(job_id)
 
 
 def _pause_there(intake: Intake, wanted: set[str], locks: Locks, at: float) -> list[str]:

@@ -49,7 +49,8 @@ class Translated:
     schedule: Schedule
     policies: Policies
     fields: Mapping[str, Any]
-    active_there: bool  # hermes-agent would have run it
+    active_there: bool  # hermes-agent would have run it, were it not for a cutover
+    runs_there: bool  # hermes-agent runs it
     paused_there: str  # its reason, when it was paused there
     after: float  # its slots are those after this
     passed: int | None  # the slot that came due there and was not run before the import; nobody runs it now
@@ -60,6 +61,12 @@ class Translated:
     repeat_completed: int
     failure_streak: int
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has no slot any more: resumed, it is completed."""
+        used_up = self.policies.repeat_times is not None and self.repeat_completed >= self.policies.repeat_times
+        return used_up or (isinstance(self.schedule, Once) and not slots(self.schedule, self.after, 2**53))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
@@ -67,6 +74,7 @@ class Problem:
 
     job_id: str
     why: str
+    runs_there: bool = False  # hermes-agent runs it, or tries to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +100,7 @@ def job_of(record: Any, zone: FoundZone | None, *, source: str, at: float) -> Tr
         checking.job_id(job_id)
         return _translate(record, str(job_id), zone, source=source, at=at)
     except InvalidInput as error:
-        return Problem(job_id=str(job_id), why=error.message)
+        return Problem(job_id=str(job_id), why=error.message, runs_there=_runs(record))
 
 
 def _translate(record: dict[str, Any], job_id: str, zone: FoundZone | None, *, source: str, at: float) -> Translated:
@@ -116,9 +124,9 @@ def _translate(record: dict[str, Any], job_id: str, zone: FoundZone | None, *, s
         completed = max(completed, 1)  # hermes-agent never runs one again that ran
     finite = times if times is not None and times > 0 else 1 if isinstance(schedule, Once) else None
     state = str(record.get("state") or "")
-    active = bool(record.get("enabled", True)) and state not in ("paused", "completed")
+    runs = _runs(record)
     # A cutover that was broken off has paused it there and not resumed it here.
-    active = active or (state == "paused" and record.get("paused_reason") == CUTOVER)
+    active = runs or (state == "paused" and record.get("paused_reason") == CUTOVER)
     passed = None
     used_up = finite is not None and completed >= finite
     if active and not used_up and next_run is not None and floor(next_run) <= floor(after):
@@ -128,12 +136,17 @@ def _translate(record: dict[str, Any], job_id: str, zone: FoundZone | None, *, s
     checking.fields(fields := _fields(record, source, at))
     return Translated(
         job_id=job_id, name=str(record.get("name") or ""), schedule=schedule,
-        policies=Policies(repeat_times=finite), fields=fields, active_there=active,
+        policies=Policies(repeat_times=finite), fields=fields, active_there=active, runs_there=runs,
         paused_there=str(record.get("paused_reason") or "") if state == "paused" else "", after=after, passed=passed,
         zone_by=used.said_by, last_run_at=last_run, last_state=_STATES.get(str(record.get("last_status"))),
         last_error=None if record.get("last_error") is None else str(record["last_error"])[:500],
         repeat_completed=completed, failure_streak=max(0, _whole(record.get("failure_streak")) or 0),
     )
+
+
+def _runs(record: Mapping[str, Any]) -> bool:
+    """Whether hermes-agent runs it: what is true for Python is enabled there."""
+    return bool(record.get("enabled", True)) and str(record.get("state") or "") not in ("paused", "completed")
 
 
 def _schedule(
@@ -198,9 +211,3 @@ def instant(value: Any, zone: str) -> float | None:
 
 def _whole(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def is_over(job: Translated) -> bool:
-    """Whether it has no slot any more: resumed, it is completed."""
-    used_up = job.policies.repeat_times is not None and job.repeat_completed >= job.policies.repeat_times
-    return used_up or (isinstance(job.schedule, Once) and not slots(job.schedule, job.after, 2**53))

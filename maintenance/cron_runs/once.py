@@ -38,12 +38,14 @@ class Ticked:
     missed: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, Exception] = field(default_factory=dict)
     ended: list[tuple[Claim, Ended]] = field(default_factory=list)
+    stopped_by: Exception | None = None  # why it ended before all was begun that was due, with runs in flight
 
 
 def tick(cron: Cron, work: Callable[[Running], Outcome] | None, *, parallel: int) -> Ticked:
     """Account for what is due, and run it by `work`; None: run nothing, and leave what is due for who does.
 
-    Raises `LeaseHeld` (somebody else ticks this home), `LedgerUnreadable`, and what a write raises.
+    Raises `LeaseHeld` (somebody else ticks this home), `LedgerUnreadable`, and what a write raises, while nothing was
+    begun. Once a run was, that is `Ticked.stopped_by`: no other is begun, and all that were end and get their verdict.
     """
     done = Ticked()
     if work is None:
@@ -51,15 +53,19 @@ def tick(cron: Cron, work: Callable[[Running], Outcome] | None, *, parallel: int
         return done
     runs = Runs(cron, work, parallel)
     with runs.stopped_by_signals():
-        while True:
-            taken = _look(cron, done, room=runs.room)
-            for claim in taken.claims:
-                runs.begin(claim)
-            if not taken.more or runs.stopping or not taken.claims:
-                break
-            runs.wait(all_of_them=False)
+        try:
+            while True:
+                taken = _look(cron, done, room=runs.room, begin=runs.begin)
+                if runs.stopping or not taken.more or not runs.open:
+                    break
+                runs.wait(all_of_them=False)
+        except Exception as error:
+            done.stopped_by = error
         runs.wait(all_of_them=True)
     done.ended = runs.close()
+    done.stopped_by = done.stopped_by or runs.not_renewed
+    if done.stopped_by is not None and not done.ended:
+        raise done.stopped_by
     return done
 
 
@@ -72,12 +78,16 @@ def run_by_hand(cron: Cron, claim: Claim, work: Callable[[Running], Outcome]) ->
     return runs.close()[0][1]
 
 
-def _look(cron: Cron, done: Ticked, *, room: int) -> Taken:
+def _look(cron: Cron, done: Ticked, *, room: int, begin: Callable[[Claim], None] | None = None) -> Taken:
     lease = cron.tick_lease(term_seconds=LEASE_SECONDS, wait_seconds=LEASE_WAIT_SECONDS)
     try:
         cron.heartbeat()
         done.reaped += cron.reap(lease)
         taken = cron.take(lease, room=room)
+        # At once: whatever else goes wrong here, nothing that was claimed is left lying.
+        for claim in taken.claims:
+            assert begin is not None
+            begin(claim)
         done.accounted += taken.accounted
         for job_id, count in taken.missed.items():
             done.missed[job_id] = done.missed.get(job_id, 0) + count
@@ -103,6 +113,12 @@ class Runs:
         self._open: dict[Future[Ended], Running] = {}
         self._ended: list[tuple[Claim, Ended]] = []
         self.stopping = ""
+        self.not_renewed: Exception | None = None  # why claims could not be renewed, the first time
+
+    @property
+    def open(self) -> int:
+        """How many go on."""
+        return len(self._open)
 
     @property
     def room(self) -> int:
@@ -126,10 +142,18 @@ class Runs:
             if over and not all_of_them:
                 return
             if not over:
-                lost = {claim.fence for claim in self._cron.renew([one.claim for one in self._open.values()])}
-                for running in self._open.values():
-                    if running.claim.fence in lost:
-                        running.end("its claim went to another process")
+                self._renew()
+
+    def _renew(self) -> None:
+        try:
+            lost = {claim.fence for claim in self._cron.renew([one.claim for one in self._open.values()])}
+        except Exception as error:
+            # Who has them is told by this process's lock, which it has while it lives: the runs go on.
+            self.not_renewed = self.not_renewed or error
+            return
+        for running in self._open.values():
+            if running.claim.fence in lost:
+                running.end("its claim went to another process")
 
     def close(self) -> list[tuple[Claim, Ended]]:
         """How each ended; a verdict that could not be written is tried once more."""

@@ -2,7 +2,8 @@
 
 Invariant: the command is started without a shell, in a process group of its own, after the start of the run was
 committed; exit status 0 is success and everything else is not. When the run is to stop, or its time is over, the whole
-group is told to end and then made to. Its output is kept up to a bound, whatever it writes.
+group is told to end and then made to; when the tick itself is killed, its guard kills the group (see `guard`). Its
+output is kept up to a bound, whatever it writes.
 
 Not for: what is due (see `once`). A command that each job names was rejected: whoever may edit a job could then run
 anything as the user of the system's cron.
@@ -22,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from cron_store.records import Failed, Interrupted, Outcome, Succeeded
 from hermes_state.clock import Clock
+from maintenance.cron_runs.guard import Guard
 
 if TYPE_CHECKING:
     from cron_store.records import Claim
@@ -63,12 +65,14 @@ class Program:
         with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             told.write(json.dumps(document(running.claim)).encode() + b"\n")
             told.seek(0)
-            try:
-                process = subprocess.Popen(self.words, stdin=told, stdout=out, stderr=err, start_new_session=True)
-            except OSError as error:
-                why = f"{self.words[0]} cannot be started: {error.strerror or error}"
-                return Failed(error=why, failure_type="config")
-            ended = self._wait(process, running)
+            with Guard() as guard:
+                try:
+                    process = subprocess.Popen(self.words, stdin=told, stdout=out, stderr=err, start_new_session=True)
+                except OSError as error:
+                    why = f"{self.words[0]} cannot be started: {error.strerror or error}"
+                    return Failed(error=why, failure_type="config")
+                guard.watch(process.pid)
+                ended = self._wait(process, running)
             said, complained = _tail(out), _tail(err)
         if ended is not None:
             return ended

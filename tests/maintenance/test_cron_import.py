@@ -183,9 +183,37 @@ def test_a_trial_is_brought_up_to_date_unless_somebody_changed_it_here(bring, th
     done = bring("--cutover", "--yes")
     assert done["present"] == [ids["backup"]] and done["removed"] == [ids["in summer"]] and len(done["renewed"]) == 6
     assert jobs(db)["brief"].fields["prompt"] == "What is new today?"
-    assert not jobs(db)["my backup"].active, "who changed it here says when it goes on here"
-    assert not records(there)["backup"]["enabled"], "and it runs on one side only"
+    assert jobs(db)["my backup"].active and not records(there)["backup"]["enabled"], "it runs on one side"
     assert records(there)["in summer"]["enabled"], "what was removed here goes on there"
+
+
+def test_what_was_tried_here_before_the_cutover_runs_on_one_side_and_each_job_is_named_with_it(
+    bring, run_cli: RunCli, there: Path, db: Path
+) -> None:
+    bring()
+    ids = {name: record["id"] for name, record in records(there).items()}
+    assert run_cli("cron", "edit", ids["brief"], "--name", "morning", "--db", db).exit_code == 0
+    assert run_cli("cron", "run", ids["backup"], "--exec", "true", "--db", db).exit_code == 0
+    with open_store(path=db) as store:
+        cron = Cron(store)
+        for name in ("half hourly", "three times"):
+            cron.resume(ids[name])
+        cron.pause(ids["half hourly"], reason="not yet")
+    told = bring("--cutover", "--yes")
+    assert {one["job_id"]: (one["runs"], one["why"]) for one in told["sides"]} == {
+        ids["brief"]: ("here", ""), ids["backup"]: ("here", ""), ids["three times"]: ("here", ""),
+        ids["in summer"]: ("here", ""), ids["half hourly"]: ("there", "paused here: not yet"),
+        ids["on holiday"]: ("nowhere", "paused here: imported from hermes-agent, paused there: holiday until May"),
+        ids["soon"]: ("nowhere", "no slot is left for it"), ids["late"]: ("nowhere", "no slot is left for it"),
+        ids["with seconds"]: ("there", "not brought in: The cron expression '0 9 * * * 30' is refused: an expression has"
+                              " 5 fields, not 6: seconds and years are not supported."),
+    }
+    sides = active_on(there, db)
+    assert [sides[name] for name in ("half hourly", "three times", "backup")] == [["there"], ["here"], ["here"]]
+    assert jobs(db)["morning"].active and not records(there)["brief"]["enabled"]
+    said = run_cli("cron", "import", "--from", there, "--cutover", "--yes", "--db", db)
+    assert f"{ids['half hourly']}  'half hourly' runs on in hermes-agent (paused here: not yet)." in said.stdout
+    assert f"{ids['soon']}  'soon' runs nowhere (no slot is left for it)." in said.stdout
 
 
 @contextmanager

@@ -151,21 +151,27 @@ def test_a_tick_that_is_told_to_end_ends_its_runs_and_they_are_interrupted(
     assert told["run"]["error"] == "the tick was ended by SIGTERM"
 
 
-def test_a_tick_that_is_killed_leaves_a_run_that_the_next_one_takes_back(
+def test_a_tick_that_is_killed_takes_its_command_along_and_the_next_one_takes_the_run_back(
     db: Path, run_cli: RunCli, fake_clock: FakeClock, tmp_path: Path
 ) -> None:
-    """Report 171: the start is durable; report 159: a dead owner keeps nobody out."""
+    """Report 171: the start is durable; report 159: a dead owner keeps nobody out. And no run goes on beside the next
+    one: the command and what it started are gone."""
     pipe = tmp_path / "began"
     os.mkfifo(pipe)
-    said = f"import os\nopen({str(pipe)!r}, 'w').write(str(os.getppid()))\nopen({str(pipe)!r}).read()"
-    command = program(tmp_path, said)
+    # The command and its child hold the pipe open for as long as they live.
+    command = program(tmp_path, f"""
+import os, subprocess, sys, time
+pipe = os.open({str(pipe)!r}, os.O_WRONLY)
+subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], pass_fds=[pipe])
+os.write(pipe, f"{{os.getppid()}}\\n".encode())
+time.sleep(600)
+""")
     words = ("cron", "tick", "--once", "--exec", command, "--parallel", "1", "--db", db)
     ticking = subprocess.Popen(run_cli.command(*words), env=run_cli.environment())
-    pid = int(pipe.read_text())
-    os.kill(pid, signal.SIGKILL)
-    ticking.wait(timeout=60)
-    with pipe.open("w"):
-        pass  # the command, which nobody waits for any more, ends
+    with pipe.open() as held:
+        os.kill(int(held.readline()), signal.SIGKILL)
+        ticking.wait(timeout=60)
+        assert held.read() == "", "nobody has it any more"
     done = run_cli("cron", "tick", "--once", "--exec", "true", "--db", db, "--json").json
     assert [(one["to"], one["again"]) for one in done["reaped"]] == [("interrupted", False)]
     states = sorted(slots(db, fake_clock, name)[0][1] for name in ("a", "b"))

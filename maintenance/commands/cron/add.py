@@ -23,7 +23,7 @@ that this machine is set to; when none is found you are asked for --zone. A sche
 refused. An id that is taken is refused, or edited to say this with --replace, so that what runs at each start of a
 program declares it once.
 
-What changes on disk: one job. Lock: the write lock, for some milliseconds, beside whoever uses the store.
+What changes on disk: one job; with --new, a store where there is none. Lock: the write lock, for some milliseconds, beside whoever uses the store.
 Left alone: every other job. The id of a job that was removed is refused for 90 days.
 
 \b
@@ -42,13 +42,14 @@ Exit: 0 done, 1 refused or failed, 2 usage, 65 damaged, 75 busy.
 @click.option("--after-finish", is_flag=True, help="An interval that begins at the end of the run before.")
 @click.option("--paused", metavar="REASON", help="Start it paused.")
 @click.option("--replace", is_flag=True, help="Edit a job of that id to say this.")
+@click.option("--new", is_flag=True, help="Make the store, and its folder, if there is none.")
 @click.option("--dry-run", is_flag=True, help="Say what would be declared and when it would run; change nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Accepted for scripts; this verb never asks.")
-@store_options
+@store_options(must_exist=False, home_must_exist=False)
 def command(
     ctx: Context, *, which: str, text: str, prompt: str | None, texts: tuple[str, ...], values: tuple[str, ...],
     zone: str | None, gap: str | None, fold: str | None, after_finish: bool, paused: str | None, replace: bool,
-    dry_run: bool, yes: bool, **said: Any,
+    new: bool, dry_run: bool, yes: bool, **said: Any,
 ) -> None:
     from cron_store.cron import Cron
     from cron_store.jobs import checking
@@ -56,7 +57,7 @@ def command(
     from cron_store.schedule import Fold, Gap, describe, next_slots, parse, require_fire
     from hermes_state.errors import JobExists, JobNotFound
     from maintenance.commands.cron.declared import fields_of, policies_of, zone_or_ask
-    from maintenance.commands.cron.shown import document, line, moment_of, opened, schedule_document
+    from maintenance.commands.cron.shown import document, line, moment_of, opened_or_made, schedule_document
     from maintenance.output.documents import print_json
     from maintenance.output.text import rfc3339, safe_text
 
@@ -70,17 +71,16 @@ def command(
     policies = checking.merged(Policies(), policies_of(said))
     checking.job_id(which)
     checking.fields(fields)
-    with opened(ctx, read_only=dry_run) as store:
-        cron = Cron(store)
+    with opened_or_made(ctx, new=new, read_only=dry_run) as store:
         job = None
-        if not dry_run:
-            job = cron.add(
+        if store is not None and not dry_run:
+            job = Cron(store).add(
                 which, schedule, name=said["name"] or "", fields=fields, policies=policies, paused=paused,
                 replace=replace,
             )
-        else:
+        elif store is not None:
             try:
-                cron.job(which)
+                Cron(store).job(which)
                 if not replace:
                     raise JobExists(
                         f"Cron job {which!r} is in {ctx.db} already.", hint="Edit it, or choose another id.",

@@ -11,7 +11,11 @@ from maintenance.context import Context, store_options
 
 if TYPE_CHECKING:
     from maintenance.cron_import.bringing import Brought, Intake
+    from maintenance.cron_import.sides import Side
 
+_RUNS = {
+    "here": "runs here", "there": "runs on in hermes-agent", "nowhere": "runs nowhere", "both": "RUNS ON BOTH SIDES",
+}
 HELP = """Bring in the cron jobs and the history of a home of hermes-agent; with --cutover, hand them over.
 
 Every job comes in paused, with its id, its fields, unknown ones too, and what its runs came to. Its next slot is
@@ -20,13 +24,14 @@ prove no slot. A job that came in before and was not touched here comes in anew;
 is.
 
 With --cutover, the jobs that hermes-agent would have run are paused there and resumed here, under its own locks, in
-that order; asks first. It is refused while a gateway of hermes-agent lives. If it is broken off, each job runs on one
-side or on none, and the same command goes on.
+that order; asks first. One that was changed here or run by hand meanwhile is among them; one that a person paused here goes
+on there. Afterwards each job is named with where it runs. It is refused while a gateway of hermes-agent lives. If it is
+broken off, each job runs on one side or on none, and the same command goes on.
 
 The zone of a job that names none is HERMES_TIMEZONE, else `timezone` of the home's config.yaml, else the name that this
 machine is set to; when none is found you are asked for --zone.
 
-What changes on disk: the jobs and runs in the store; with --cutover, cron/jobs.json of the home. Lock: hermes-agent's
+What changes on disk: the jobs and runs in the store; with --new, a store where there is none; with --cutover, cron/jobs.json of the home. Lock: hermes-agent's
 .tick.lock and .jobs.lock of that home, for less than 25 seconds; the write lock, for some milliseconds.
 Left alone: executions.db; every record that cannot be a job here, which is named with the reason.
 
@@ -46,25 +51,28 @@ Exit: 0 done, 1 refused, not confirmed or failed, 2 usage, 3 some records could 
 @click.option("--cutover", is_flag=True, help="Pause them there and resume them here.")
 @click.option("--wait", "wait_seconds", type=click.FloatRange(min=0, max=600), default=10.0, show_default=True,
               metavar="SECONDS", help="How long to wait for hermes-agent's locks.")
+@click.option("--new", is_flag=True, help="Make the store, and its folder, if there is none.")
 @click.option("--dry-run", is_flag=True, help="Say what would come in; change nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask; only --cutover asks.")
-@store_options
+@store_options(must_exist=False, home_must_exist=False)
 def command(
-    ctx: Context, *, source: str | None, zone: str | None, cutover: bool, wait_seconds: float, dry_run: bool, yes: bool
+    ctx: Context, *, source: str | None, zone: str | None, cutover: bool, wait_seconds: float, new: bool, dry_run: bool,
+    yes: bool,
 ) -> int:
     from pathlib import Path
 
     from cron_store.schedule import check_zone
-    from maintenance.commands.cron.shown import opened
+    from maintenance.commands.cron.shown import opened, opened_or_made
     from maintenance.cron_import.bringing import bring_in, hand_over, refuse_living_gateway, take_in
     from maintenance.cron_import.locks import both
+    from maintenance.cron_import.sides import sides
     from maintenance.cron_import.zones import FoundZone, zone_of_home
     from maintenance.plan import Plan, confirm
 
     home = Path(os.path.realpath(ctx.home if source is None else Path(source).expanduser()))
     used = zone_of_home(home, os.environ) if zone is None else FoundZone(name=check_zone(zone), said_by="--zone")
     # A store that is hermes-agent's own is refused before anything is said about its jobs.
-    with opened(ctx, read_only=True):
+    with opened_or_made(ctx, new=new, read_only=True):
         first = take_in(home, used, ctx.clock)
     if cutover:
         refuse_living_gateway(home, os.environ)
@@ -86,20 +94,25 @@ def command(
         done = bring_in(store, intake)
         if cutover:
             hand_over(store, intake, done, locks)
-    _tell(ctx, intake, done, cutover)
+        where = sides(store, intake, done) if cutover else []
+    _tell(ctx, intake, done, where, cutover)
     return 3 if intake.problems else 0
 
 
-def _tell(ctx: Context, intake: Intake, done: Brought, cutover: bool) -> None:
+def _tell(ctx: Context, intake: Intake, done: Brought, where: list[Side], cutover: bool) -> None:
     from maintenance.output.documents import print_json
     from maintenance.output.text import plural, safe_text
 
     if ctx.json:
-        print_json({"dry_run": False, **_document(ctx, intake, done, cutover)})
+        told = [{"job_id": one.job_id, "name": one.name, "runs": one.runs, "why": one.why} for one in where]
+        print_json({"dry_run": False, **_document(ctx, intake, done, cutover), "sides": told})
         return
     if not cutover:  # else the plan has said it
         for one in _documents(intake):
             click.echo(_line(one, ctx))
+    for side in where:
+        why = f" ({side.why})" if side.why else ""
+        click.echo(safe_text(f"{side.job_id or '(no id)'}  {side.name!r} {_RUNS[side.runs]}{why}.", 400))
     counted = [
         (done.new, "brought in"), (done.renewed, "brought in anew"), (done.present, "here already"),
         (done.removed, "removed here before, left out"), (done.paused_there, "paused there"),
@@ -117,14 +130,13 @@ def _tell(ctx: Context, intake: Intake, done: Brought, cutover: bool) -> None:
 def _documents(intake: Intake) -> list[dict[str, Any]]:
     """Each record as it would come in, or why not."""
     from cron_store.schedule import describe, next_slot
-    from maintenance.cron_import.translating import is_over
     from maintenance.output.text import rfc3339
 
     found: list[dict[str, Any]] = [
         {
             "job_id": job.job_id, "name": job.name, "schedule_text": describe(job.schedule), "zone": job.schedule.zone,
             "zone_by": job.zone_by, "active_there": job.active_there,
-            "next_at": None if is_over(job) else rfc3339(next_slot(job.schedule, job.after)),
+            "next_at": None if job.is_over else rfc3339(next_slot(job.schedule, job.after)),
             "passed_at": rfc3339(job.passed), "problem": None,
         }
         for job in intake.jobs

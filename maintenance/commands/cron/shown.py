@@ -7,6 +7,8 @@ them in UTC.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from maintenance.commands.outbox.shown import opened as opened
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from cron_store.looking import Looking
     from cron_store.records import Job, Occurrence, Run
     from cron_store.schedule import Schedule
+    from hermes_state.store import Store
     from maintenance.context import Context
 
 POLICIES = (
@@ -26,6 +29,35 @@ POLICIES = (
 def actor(verb: str) -> str:
     """Who does it, as the rows keep it."""
     return f"hermes-state cron {verb}, PID {os.getpid()}"
+
+
+@contextmanager
+def opened_or_made(ctx: Context, *, new: bool, read_only: bool) -> Iterator[Store | None]:
+    """The native store of a verb; with `new`, one that is not there is made, or is None when it is only to be read.
+
+    Raises `NotFound`, and `Refused` for the home of a living gateway of hermes-agent, which makes a store of its own.
+    """
+    from hermes_state.errors import NotFound, Refused
+    from maintenance.cron_import.gateways import living_gateways
+
+    if not ctx.db.exists():
+        if not new:
+            raise NotFound(
+                f"There is no store at {ctx.db}.", path=ctx.db,
+                hint="Add --new to make it, or name another with --home, --profile or --db.",
+            )
+        found = living_gateways(ctx.home, os.environ)
+        if found:
+            raise Refused(
+                f"A gateway of hermes-agent lives ({found[0].because}): it makes {ctx.db} by itself. Nothing was"
+                " changed.",
+                hint="Stop it with `hermes gateway stop`, then make the store.", path=ctx.db, pid=found[0].pid,
+            )
+        if read_only:
+            yield None
+            return
+    with opened(ctx, read_only=read_only) as store:
+        yield store
 
 
 def find(cron: Looking, word: str) -> Job:
@@ -90,11 +122,13 @@ def line(job: Job, ctx: Context) -> str:
     last = "never ran" if job.last_run_at is None else f"{job.last_state} {human_age(job.last_run_at, ctx.clock)}"
     if job.last_state == "failed" and job.last_error:
         last += f" ({job.last_error})"
-    return safe_text(f"{job.job_id}  {job.name!r}  {describe(job.schedule)}  {standing(job, ctx)}, {last}", 400)
+    name = f"{job.name!r}  " if job.name else ""
+    return safe_text(f"{job.job_id}  {name}{describe(job.schedule)}  {standing(job, ctx)}, {last}", 400)
 
 
 def standing(job: Job, ctx: Context) -> str:
     """How a job stands, in words."""
+    from cron_store.schedule import next_slot
     from cron_store.states import JobState
 
     if job.state is JobState.PAUSED:
@@ -105,8 +139,12 @@ def standing(job: Job, ctx: Context) -> str:
         return "completed"
     if job.due_at is None:
         return "scheduled, waits for its run"
-    due = job.due_at <= ctx.clock.now()
-    return "due now" if due else f"next {moment_of(job.due_at, job.schedule.zone)}"
+    if job.due_at > ctx.clock.now():
+        return f"next {moment_of(job.due_at, job.schedule.zone)}"
+    # `due_at` is when the job is looked at again: a slot that waits, also one of an earlier schedule.
+    following = next_slot(job.schedule, int(ctx.clock.now()))
+    after = "" if following is None else f", then {moment_of(following, job.schedule.zone)}"
+    return f"due since {moment_of(job.due_at, job.schedule.zone)}{after}"
 
 
 def moment_of(epoch: float | None, zone: str) -> str:

@@ -9,7 +9,7 @@ from maintenance.context import Context, store_options
 HELP = """Tick this home once, and run what is due by one command.
 
 For machines without a program that ticks. COMMAND is started without a shell, once for each run that is due, --parallel
-at a time; it gets the run as one JSON object on its stdin (fields of the job, slot_at, key, attempt, session_id; see
+at a time, until nothing is left that is due; it gets the run as one JSON object on its stdin (fields of the job, slot_at, key, attempt, session_id; see
 docs/cron-commands.md). Exit status 0 is success; everything else is a failure with the last line of its stderr. The
 last 4,000 characters of what it prints are kept with the run. The right to tick is had only while what is due is
 claimed, so the next tick does not wait for a long job.
@@ -67,6 +67,8 @@ def command(
             ],
             "unreadable": {job_id: str(error) for job_id, error in done.unreadable.items()},
         })
+        if done.stopped_by is not None:
+            raise done.stopped_by
         return 3 if bad or done.unreadable else 0
     for reaped in done.reaped:
         click.echo(safe_text(f"{reaped.job_id}: its run {reaped.fence} is {reaped.to} ({reaped.because})."), err=True)
@@ -78,6 +80,8 @@ def command(
         click.echo(safe_text(f"{one['job_id']}: {one['state']}" + (f" ({one['error']})" if one["error"] else ""), 400))
     for job_id in due:
         click.echo(safe_text(f"{job_id} is due."))
+    if done.stopped_by is not None:
+        raise done.stopped_by
     if not (results or due or done.missed):
         click.echo("Nothing is due.")
     return 3 if bad or done.unreadable else 0

@@ -23,15 +23,15 @@ ZONE = "Europe/Warsaw"
 HINT = "Write 30m (once), every 30m, 0 9 * * 1-5, @daily, or a time such as 2027-01-31T09:00."
 
 
-def once(at: int) -> Once:
-    return Once(at=at, zone=ZONE)
+def once(at: int, delay: int | None = None) -> Once:
+    return Once(at=at, delay=delay, zone=ZONE)
 
 
 @pytest.mark.parametrize("text, expected, shown", [
-    ("30m", once(1_796_041_800), "once at 2026-11-30T12:30:00Z"),
-    ("90 seconds", once(1_796_040_090), "once at 2026-11-30T12:01:30Z"),
-    ("1h 30m", once(1_796_045_400), "once at 2026-11-30T13:30:00Z"),
-    ("2 Days", once(1_796_212_800), "once at 2026-12-02T12:00:00Z"),
+    ("30m", once(1_796_041_800, 1800), "once at 2026-11-30T12:30:00Z"),
+    ("90 seconds", once(1_796_040_090, 90), "once at 2026-11-30T12:01:30Z"),
+    ("1h 30m", once(1_796_045_400, 5400), "once at 2026-11-30T13:30:00Z"),
+    ("2 Days", once(1_796_212_800, 172_800), "once at 2026-12-02T12:00:00Z"),
     ("every 30m", Interval(seconds=1800, anchor=1_796_040_000, zone=ZONE), "every 30m"),
     ("Every  2h", Interval(seconds=7200, anchor=1_796_040_000, zone=ZONE), "every 2h"),
     ("every 1h30m", Interval(seconds=5400, anchor=1_796_040_000, zone=ZONE), "every 90m"),

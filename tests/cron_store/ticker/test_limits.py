@@ -180,3 +180,23 @@ def test_an_owner_that_leaves_leaves_no_lock_file(
     assert sum(len(list((home / "owners").glob("*.lock"))) for home in homes) <= 3
     assert ticker.drain().is_complete
     assert [path for home in homes for path in (home / "owners").iterdir()] == []
+
+
+def test_homes_whose_runs_hold_all_descriptors_keep_others_waiting_and_nothing_fails(
+    make_home: Home, make_ticker: Ticker, fake_clock: FakeClock, desk: Desk
+) -> None:
+    """What was owned longest and runs nothing is given up; where all run, the next home waits, and loses no slot."""
+    homes = [make_home(f"p{number}") for number in range(4)]
+    desk.holds = {"job 0": threading.Event()}
+    ticker = make_ticker(homes=homes, most_owned=2)
+    fake_clock.advance(60)
+    assert len(ticker.tick().claims) == 2
+    desk.wait_for(2)
+    said = [one.said for one in ticker.standings()]
+    assert said == ["", "", *["as many homes as descriptors allow have runs in flight"] * 2]
+    desk.holds["job 0"].set()
+    for _turn in range(2):
+        ticker.wait_idle()
+        assert ticker.tick().problems == ()
+    ticker.wait_idle()
+    assert sorted(profile for profile, _job, _slot in desk.ran) == ["p0", "p1", "p2", "p3"]

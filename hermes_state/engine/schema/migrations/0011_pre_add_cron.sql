@@ -147,6 +147,7 @@ CREATE TABLE cron_home (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     wall_at REAL NOT NULL, boottime REAL NOT NULL,        -- read together: a step of the wall clock shows between two
     boot_id TEXT NOT NULL, time_namespace TEXT NOT NULL,
+    doubt_seconds REAL, doubt_boottime REAL,              -- a step that is not believed yet, and since when it was seen
     heartbeat_at REAL, success_at REAL, error_at REAL, error TEXT,
     ticker TEXT                           -- JSON of the owner identity
 ) STRICT;

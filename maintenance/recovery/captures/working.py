@@ -5,8 +5,8 @@ both have the later version stands, where the versions say which that is. So a t
 known to have been sent, a reply that was sealed is sealed, and a message that was answered is not answered again.
 Merging again changes nothing.
 
-Not for: notices and finals, which are obligations (`owing`), and where chats go on (`routing`). Adding a sign-in that was under way was rejected: nobody
-waits for it any more, and it would stand in the way of the next one.
+Not for: notices and finals, which are obligations (`owing`), and where chats go on (`routing`). Adding a sign-in that
+was under way was rejected: nobody waits for it any more, and it would stand in the way of the next one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from hermes_state.engine.transaction import Transaction
     from maintenance.recovery.captures.view import View
 
-# Of these a later version of the capture never takes the place of the store's: a person decides whether a chat has topics.
+# Of these a later version of the capture never takes the place of the store's: a person decides whether a chat has
+# topics.
 _STAY = frozenset({"topic_chats"})
 _NUMBERS = ("no",)
 

@@ -42,11 +42,19 @@ NATIVE = {
     "instances unbind": ["one", "--yes"],
     "instances gc": [],
     "routing import": [],
+    "cron add": ["brief", "every 30m", "--zone", "UTC"],
+    "cron edit": ["brief", "--name", "Brief"],
+    "cron pause": ["brief", "--reason", "test"],
+    "cron resume": ["brief"],
+    "cron remove": ["brief", "--reason", "test", "--yes"],
+    "cron run": ["brief", "--exec", "true"],
+    "cron gc": [],
+    "cron tick": ["--once"],
 }
 # These look beside the file, or into a backup, and have tests of their own for what they are given.
 BESIDE = {
     "sessions captures", "sessions spool", "sessions leftovers", "sessions restore", "sessions recover",
-    "sessions import",
+    "sessions import", "cron import",
 }
 WAYS = [
     *(pytest.param([*verb.split(), *words], id=verb) for verb, words in CHANGING.items()),

@@ -298,7 +298,7 @@ class Credentials(Guarded):
         if is_shared_owner(before) and before != mine:
             raise InvalidInput(
                 f"The secrets in {secrets!r} are rotated by {before}, and this login is of {mine}.",
-                hint="Give `shared=`, with the store that homes share; or remove the file if that store is gone.",
+                hint="Give `shared=`, with the store that homes share; if that store is gone, move the secrets aside.",
                 argument="secrets",
             )
         return mine

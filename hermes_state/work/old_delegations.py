@@ -12,12 +12,14 @@ would hear of last month's work.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.changes.records import record
 from hermes_state.errors import InvalidInput
+from hermes_state.json_values import MOST_LEVELS, check, load
 from hermes_state.outbox.inputs import moment
 from hermes_state.outbox.states import State as Delivery
 from hermes_state.work.background import Delegation, Tell, delegation_key
@@ -72,7 +74,10 @@ def old_delegation(row: Mapping[str, Any]) -> OldDelegation:
     ended = moment("completed_at", row.get("completed_at") or row.get("updated_at") or registered)
     found = _DELIVERIES[delivery]
     told_at = row.get("delivered_at")
-    plain = {name: value for name, value in row.items() if not isinstance(value, (bytes, memoryview))}
+    plain = {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items() if not isinstance(value, (bytes, memoryview))
+    }
     described = {
         "task": _read(row.get("task_json")), "parent_session_id": row.get("parent_session_id"),
         "child_session_id": None, "was": plain,
@@ -125,10 +130,14 @@ def _read(text: Any) -> Any:
     if not isinstance(text, str):
         return None
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        value = load(text)
+        check(value, MOST_LEVELS - 2)  # it gets two around it
+    except ValueError:
         return text
+    return value
 
 
 def _dumped(value: Any) -> str:
-    return readable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
+    return readable(json.dumps(
+        value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False, default=str
+    ))

@@ -55,6 +55,16 @@ def test_what_is_pending_and_young_is_owed_and_nothing_else(
     assert json.loads(kept)["was"] == row
 
 
+@pytest.mark.parametrize("text", ["NaN", "[1e400]", '{"a": -Infinity}', "[" * 900 + "]" * 900, "{oops"])
+def test_a_result_that_is_no_json_here_is_kept_as_its_text(
+    store: Store, home: Home, chat: Admitting, text: str
+) -> None:
+    taken = store.work.delegations.take_in(old("d", result_json=text), home, tell=TURN)
+    assert taken.result == text
+    assert [one.result for one in store.work.delegations.page()] == [text]
+    assert chat.deliver() == ["delegation/d"]
+
+
 def test_what_is_taken_in_is_forgotten_only_after_its_time(
     store: Store, home: Home, fake_clock: FakeClock
 ) -> None:

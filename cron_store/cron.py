@@ -31,7 +31,7 @@ from cron_store.records import (
 )
 from cron_store.running import Running
 from cron_store.schedule import Schedule, require_fire, zone_version
-from cron_store.schedule.kinds import as_declared
+from cron_store.schedule.kinds import as_declared, made_by
 from hermes_state.errors import Entombed, InvalidInput, NotFound, UnknownZone
 from hermes_state.leases import Lease, Leases
 from hermes_state.outbox.inputs import seconds, text, whole
@@ -70,7 +70,7 @@ class Cron(Running):
         of the same period keeps its grid, a duration its slot, and `paused` pauses one that is not. Raises `JobExists`,
         `Entombed` (it was removed), `ScheduleRefused` (no fire within 8 years), `InvalidInput`.
         """
-        at = self._at()
+        schedule, at = self._meant(schedule)
         start = at if after is None else after
         chosen, said = policies or Policies(), dict(fields or {})
         if paused is None:
@@ -102,7 +102,8 @@ class Cron(Running):
         `InvalidInput`.
         """
         if schedule is not None:
-            require_fire(schedule, self._at())
+            schedule, at = self._meant(schedule)
+            require_fire(schedule, at)
         return self._change(
             job_id,
             lambda tx, planned, at: declaring.edit(
@@ -238,6 +239,12 @@ class Cron(Running):
         return Pruned(slots=slots, runs=runs, events=gone, more=steps <= 0)
 
     # --- within ----------------------------------------------------------------------------------------------
+
+    def _meant(self, schedule: Schedule) -> tuple[Schedule, float]:
+        """A schedule that was made by the wall clock, by the time that it is taken to be; and that."""
+        wall, at = self._clock.now(), self._at()
+        ahead = wall - at
+        return (schedule if not ahead else made_by(schedule, made_at=wall, ahead_seconds=ahead)), at
 
     def _change(self, job_id: str, work: _Change[Result], *, untellable: bool = False) -> Result:
         """Account for what came due, then change the job, in one transaction; look again when it changed between.

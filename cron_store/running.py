@@ -57,8 +57,8 @@ class Running(Looking):
     def start(self, claim: Claim) -> None:
         """Before the first effect of a run. Raises `StaleFence`, `JobRemoved`, `Refused` (interrupted before): then do
         not run it. Said again, it changes nothing."""
-        at = self._of(claim)
-        self._write(lambda tx: ending.start(tx, claim, at=at))
+        now = self._of(claim)
+        self._write(lambda tx: ending.start(tx, claim, at=home.judge(tx, now).at))
 
     def renew(self, claims: Iterable[Claim]) -> list[Claim]:
         """Have claims for another term; gives those that are not ours any more: stop them."""
@@ -77,10 +77,11 @@ class Running(Looking):
         an error. Raises `StaleFence` (it was taken from us: nothing is written), `Refused` (it was not started),
         `InvalidInput`, and what `mirror` raises.
         """
-        at = self._of(claim)
+        now = self._of(claim)
         return self._write(
             lambda tx: ending.settle(
-                tx, claim, outcome, at=at, deliveries=deliveries, alert=alert, session_id=session_id, mirror=mirror
+                tx, claim, outcome, at=home.judge(tx, now).at, deliveries=deliveries, alert=alert,
+                session_id=session_id, mirror=mirror,
             )
         )
 
@@ -89,11 +90,12 @@ class Running(Looking):
 
         Raises `WrongHome`, `HomeRemoved`.
         """
-        at = self._of(claim)
+        now = self._of(claim)
 
         def work(tx: Transaction) -> bool:
             run = run_rows.held(tx, claim)
-            ending.end(tx, run, None if run.started_at is None else Interrupted(why=why), at=at)
+            why_not = None if run.started_at is None else Interrupted(why=why)
+            ending.end(tx, run, why_not, at=home.judge(tx, now).at)
             return True
 
         try:
@@ -193,10 +195,14 @@ class Running(Looking):
             self._core.write(lambda tx: home.note(tx, now))
         return told.at
 
-    def _of(self, claim: Claim) -> float:
-        """Now, for a change of a claim. Raises `WrongHome` for the claim of another home, `HomeRemoved`."""
+    def _of(self, claim: Claim) -> home.Now:
+        """Now, for a change of a claim. Raises `WrongHome` for the claim of another home, `HomeRemoved`.
+
+        What time that is taken to be is read within the transaction: a thread that runs a job needs no connection of
+        its own for it.
+        """
         refuse_other_home(self._core, claim.home)
-        return self._at()
+        return self._clocks()
 
     def _take_lost(
         self, lease: Lease | None, lost: Sequence[losing.Lost]

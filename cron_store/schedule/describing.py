@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from cron_store.schedule.kinds import CronExpression, Fold, Gap, Interval, Once, Schedule
+from cron_store.schedule.zones import FIRST_INSTANT, LAST_INSTANT
 
 UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -20,7 +21,9 @@ def duration_text(seconds: int) -> str:
 
 
 def instant_text(instant: int) -> str:
-    """`2027-01-31T08:00:00Z`."""
+    """`2027-01-31T08:00:00Z`; of a year that no calendar here has, the seconds themselves."""
+    if not FIRST_INSTANT <= instant <= LAST_INSTANT:
+        return f"{instant} s after 1970-01-01T00:00:00Z"
     return f"{datetime.fromtimestamp(instant, UTC).replace(tzinfo=None).isoformat()}Z"
 
 

@@ -14,6 +14,9 @@ from enum import StrEnum
 
 from hermes_state.errors import InvalidInput
 
+# From when a schedule is read to when it is stored.
+JUST_NOW_SECONDS = 60
+
 
 class Gap(StrEnum):
     """What becomes of a wall time that its zone leaves out (clocks put forward)."""
@@ -88,6 +91,19 @@ class CronExpression:
 
 
 Schedule = Once | Interval | CronExpression
+
+
+def made_by(schedule: Schedule, *, made_at: float, ahead_seconds: float) -> Schedule:
+    """What a schedule means that was made just now, by a clock that says `made_at` and is ahead: a grid that starts now
+    and a duration from now are told by the right clock."""
+    ahead = round(ahead_seconds)
+    if isinstance(schedule, Interval) and abs(schedule.anchor - made_at) <= JUST_NOW_SECONDS:
+        return replace(schedule, anchor=schedule.anchor - ahead)
+    if isinstance(schedule, Once) and schedule.at is not None and schedule.delay is not None and (
+        abs(schedule.at - schedule.delay - made_at) <= JUST_NOW_SECONDS
+    ):
+        return replace(schedule, at=schedule.at - ahead)
+    return schedule
 
 
 def as_declared(schedule: Schedule, *, before: Schedule) -> Schedule:

@@ -30,6 +30,7 @@ from cron_store.ticker.seats import STILL_SECONDS, Openings, Seat, limits
 from cron_store.ticker.ticking import NOTHING, Problem, Rules, Ticked
 from hermes_state.changes.watch import FolderWatch
 from hermes_state.clock import SYSTEM, Clock, clock_from_environment
+from hermes_state.errors import InvalidInput
 from hermes_state.owners import Presence
 
 if TYPE_CHECKING:
@@ -241,10 +242,20 @@ class CronTicker:
             except Exception as error:  # of that home, and others go and come all the same
                 self._tell(Problem(home=home, error=error))
         for home, path in homes.items():
-            cap = self._caps(path) if callable(self._caps) else self._caps
-            seat = self._seats.get(home) or self._seats.setdefault(home, Seat(path, cap))
-            seat.pool.cap = max(0, cap)
+            seat = self._seats.get(home) or self._seats.setdefault(home, Seat(path, 0))
             seat.leaving = False
+            try:
+                seat.pool.cap = max(0, self._cap(path))
+            except Exception as error:  # of that home: it keeps the cap that it had, a new one runs nothing
+                self._tell(Problem(home=home, error=error))
+
+    def _cap(self, path: Path) -> int:
+        said = self._caps(path) if callable(self._caps) else self._caps
+        if isinstance(said, bool) or not isinstance(said, int):
+            raise InvalidInput(
+                f"most_parallel of {path} is a whole number, not {said!r:.80}.", argument="most_parallel"
+            )
+        return said
 
     def _tick_seat(self, seat: Seat, around: Around, *, signs: bool) -> Ticked:
         if seat.leaving:

@@ -15,6 +15,7 @@ class ScheduleRefused(InvalidInput):
 
 
 class UnknownZone(InvalidInput):
-    """The caller's fault, or a machine without time zones: no IANA name of that spelling. Facts: `zone`."""
+    """The caller's fault, or a machine whose time zones are missing or damaged: no rules by that IANA name. Facts:
+    `zone`."""
 
     code = "unknown_zone"

@@ -67,6 +67,8 @@ def _parse(path: Path, content: bytes) -> Any:
         document = json.loads(content.decode("utf-8-sig"), strict=False)
     except ValueError as error:
         raise _shape(path, f"it is no JSON ({error})") from error
+    except RecursionError as error:
+        raise _shape(path, "it is nested too deeply") from error
     if not isinstance(document, dict | list):
         raise _shape(path, "it has no list of jobs")
     return document

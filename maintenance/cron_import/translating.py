@@ -10,16 +10,26 @@ its words say is found out too late.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import floor
+from math import ceil, floor, isfinite
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from cron_store.jobs import checking
 from cron_store.records import Policies
-from cron_store.schedule import CronExpression, Interval, Once, Schedule, check_zone, parse, require_fire, slots
+from cron_store.schedule import (
+    FIRE_HORIZON_SECONDS,
+    CronExpression,
+    Interval,
+    Once,
+    Schedule,
+    check_zone,
+    parse,
+    require_fire,
+    slots,
+)
 from cron_store.states import RunState
 from hermes_state.errors import InvalidInput
 from maintenance.cron_import.zones import FoundZone
@@ -37,6 +47,9 @@ _STATES = {"ok": "succeeded", "error": "failed", "delivery_failed": "succeeded",
 _RUN_STATES = {"completed": RunState.SUCCEEDED, "failed": RunState.FAILED, "unknown": RunState.UNKNOWN}
 CUTOVER = "handed over to hermes-state"  # why a cutover paused it there
 NO_ZONE = "no time zone is known for it"
+# Longer ones are no zone, expression or count that anybody meant; a longer text is cut, and is whole under `ORIGIN`.
+MOST_ZONE, MOST_EXPRESSION, MOST_COUNT = 200, 500, 1_000_000_000
+MOST_NAME, MOST_LINE = 4_000, 500
 UNFINISHED = "it had not ended when it was imported"
 
 
@@ -60,6 +73,7 @@ class Translated:
     last_error: str | None
     repeat_completed: int
     failure_streak: int
+    notes: tuple[str, ...]  # what a person would not expect of it here
 
     @property
     def is_over(self) -> bool:
@@ -108,6 +122,8 @@ def _translate(record: dict[str, Any], job_id: str, zone: FoundZone | None, *, s
     if not isinstance(said, dict):
         raise InvalidInput(f"its schedule is no object: {said!r:.80}")
     named = next((str(one[key]) for one in (said, record) for key in _ZONE_KEYS if one.get(key)), None)
+    if named is not None and len(named) > MOST_ZONE:
+        raise InvalidInput(f"its zone is none: {named!r:.80}")
     used = FoundZone(name=check_zone(named), said_by="the job") if named is not None else zone
     if used is None:
         raise InvalidInput(NO_ZONE)
@@ -119,7 +135,8 @@ def _translate(record: dict[str, Any], job_id: str, zone: FoundZone | None, *, s
         require_fire(schedule, after)
     repeat = record.get("repeat") if isinstance(record.get("repeat"), dict) else {}
     assert isinstance(repeat, dict)
-    times, completed = _whole(repeat.get("times")), max(0, _whole(repeat.get("completed")) or 0)
+    times = _whole("repeat.times", repeat.get("times"))
+    completed = max(0, _whole("repeat.completed", repeat.get("completed")) or 0)
     if isinstance(schedule, Once) and last_run is not None:
         completed = max(completed, 1)  # hermes-agent never runs one again that ran
     finite = times if times is not None and times > 0 else 1 if isinstance(schedule, Once) else None
@@ -135,12 +152,13 @@ def _translate(record: dict[str, Any], job_id: str, zone: FoundZone | None, *, s
         passed = schedule.at
     checking.fields(fields := _fields(record, source, at))
     return Translated(
-        job_id=job_id, name=str(record.get("name") or ""), schedule=schedule,
+        job_id=job_id, name=_line(record.get("name") or "", MOST_NAME), schedule=schedule,
         policies=Policies(repeat_times=finite), fields=fields, active_there=active, runs_there=runs,
-        paused_there=str(record.get("paused_reason") or "") if state == "paused" else "", after=after, passed=passed,
+        paused_there=_line(record.get("paused_reason") or "") if state == "paused" else "", after=after, passed=passed,
         zone_by=used.said_by, last_run_at=last_run, last_state=_STATES.get(str(record.get("last_status"))),
-        last_error=None if record.get("last_error") is None else str(record["last_error"])[:500],
-        repeat_completed=completed, failure_streak=max(0, _whole(record.get("failure_streak")) or 0),
+        last_error=None if record.get("last_error") is None else _line(record["last_error"]),
+        repeat_completed=completed, failure_streak=max(0, _whole("failure_streak", record.get("failure_streak")) or 0),
+        notes=tuple(_notes(record, schedule, after, at)),
     )
 
 
@@ -154,6 +172,8 @@ def _schedule(
 ) -> Schedule:
     kind = said.get("kind")
     if kind == "cron":
+        if len(str(said.get("expr"))) > MOST_EXPRESSION:
+            raise InvalidInput(f"its cron expression has more than {MOST_EXPRESSION} characters")
         read = parse(str(said.get("expr")), zone=zone, now=0)
         if not isinstance(read, CronExpression):
             raise InvalidInput(f"its schedule {said.get('expr')!r:.80} is no cron expression")
@@ -209,5 +229,30 @@ def instant(value: Any, zone: str) -> float | None:
         return None
 
 
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _whole(name: str, value: Any) -> int | None:
+    """A count: hermes-agent compares it with one, so a part of a run is a run. Raises `InvalidInput`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if abs(value) > MOST_COUNT or (isinstance(value, float) and not isfinite(value)):
+        raise InvalidInput(f"its {name} is no count")
+    return ceil(value)
+
+
+def _line(value: Any, most: int = MOST_LINE) -> str:
+    """A text of a record as a column keeps it."""
+    return str(value)[:most].replace("\0", " ").encode("utf-8", "replace").decode().strip()
+
+
+def _notes(record: Mapping[str, Any], schedule: Schedule, after: float, at: float) -> Iterator[str]:
+    """What of a record means something else here, or keeps it from running for longer than anybody would think."""
+    if after > at:
+        stamp = datetime.fromtimestamp(floor(after), UTC).isoformat().replace("+00:00", "Z")
+        yield f"its last run lies ahead of the clock, so it has no slot before {stamp}"
+    if isinstance(schedule, Once) and (schedule.at or 0) > at + FIRE_HORIZON_SECONDS:
+        yield "it is due in more than 8 years"
+    if isinstance(schedule, CronExpression):
+        _minute, _hour, day, _month, weekday = schedule.expression.split()
+        if day != "*" and weekday != "*" and "*" in (day[0], weekday[0]):
+            yield "its day of month and its day of week must both hold here, in hermes-agent one of them"
+    if not isinstance(record.get("enabled", True), bool):
+        yield f"enabled is {record['enabled']!r:.40}, which hermes-agent takes for {bool(record['enabled'])}"

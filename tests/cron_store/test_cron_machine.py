@@ -41,7 +41,7 @@ class CronMachine(RuleBasedStateMachine):
         # from which slot on, whether it is active, seconds, anchor
         self.versions: list[tuple[int, bool, int, int]] = []
         self.runs_by_hand = 0
-        self.latest = 0.0  # what the wall clock ever said
+        self.latest = 0.0  # what time it ever was taken to be
 
     @initialize(
         misfire=st.sampled_from(["coalesce", "run_all", "skip", "notify"]),
@@ -61,6 +61,10 @@ class CronMachine(RuleBasedStateMachine):
     def cron(self) -> Cron:
         return self.owners[-1][0]
 
+    def taken_to_be(self) -> float:
+        step = self.cron.clock_step()
+        return self.clock.now() - (0.0 if step is None else step.seconds)
+
     def owner(self) -> None:
         presence = Presence(self.store.path.parent, clock=self.clock)
         self.owners.append((Cron(self.store, presence=presence), presence))
@@ -75,6 +79,16 @@ class CronMachine(RuleBasedStateMachine):
     def clock_is_set(self, seconds: int) -> None:
         self.clock.step_wall(seconds)
         self.cron.heartbeat()
+
+    @rule(seconds=st.sampled_from([700, 86_400, 366 * 86_400]))
+    def clock_is_ahead_for_a_tick(self, seconds: int) -> None:
+        self.cron.heartbeat()
+        latest = max(self.latest, self.taken_to_be())
+        self.clock.step_wall(seconds)
+        self.cron.heartbeat()
+        self.claims += [(self.cron, claim) for claim in self.cron.take(None, room=2).claims]
+        self.clock.step_wall(-seconds)
+        assert self.cron.job("job").settled_through <= latest
 
     @rule(room=st.integers(0, 3))
     def tick(self, room: int) -> None:
@@ -148,7 +162,7 @@ class CronMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([60, 90, 3600]))
     def edit(self, seconds: int) -> None:
-        anchor, active = int(self.clock.now()), self.versions[-1][1]
+        anchor, active = int(self.taken_to_be()), self.versions[-1][1]
         self.cron.edit("job", schedule=Interval(seconds=seconds, anchor=anchor), name=f"every {seconds}")
         self.version(active, seconds, anchor)
 
@@ -234,7 +248,7 @@ class CronMachine(RuleBasedStateMachine):
         if not self.versions:
             return
         job = self.cron.job("job")
-        self.latest = now = max(self.latest, self.clock.now())
+        self.latest = now = max(self.latest, self.taken_to_be())
         times = self.policies.repeat_times
         assert times is None or job.repeat_completed <= times or self.policies.overlap == "allow"
         if job.state != "scheduled":

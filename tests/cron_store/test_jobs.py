@@ -9,7 +9,7 @@ import pytest
 
 from cron_store.cron import Cron
 from cron_store.records import Policies, Succeeded
-from cron_store.schedule import CronExpression, Interval, Once
+from cron_store.schedule import CronExpression, Interval, Once, parse
 from cron_store.states import JobState
 from hermes_state.clock import FakeClock
 from hermes_state.errors import (
@@ -293,3 +293,74 @@ def test_due_times_told_by_other_rules_are_told_anew(jobs: Jobs, cron: Cron, sto
     assert cron.recompute() == 1
     assert cron.job("daily").due_at == due
     assert [event.kind for event in cron.events()] == ["zone_changed"]
+
+
+@pytest.mark.parametrize("after_finish", [False, True])
+def test_an_interval_that_is_declared_anew_at_each_start_keeps_its_grid(
+    jobs: Jobs, cron: Cron, after_finish: bool
+) -> None:
+    """A program that starts more often than the period: the job still fires."""
+    ran = []
+    for _start in range(20):
+        schedule = parse("every 1h", zone="UTC", now=jobs.clock.now(), after_finish=after_finish)
+        cron.add("hourly", schedule, replace=True)
+        for claim in jobs.after(3000):
+            ran.append(claim.slot)
+            jobs.fire(claim)
+    assert len(ran) >= 10
+    assert cron.job("hourly").schedule_version == 1
+    cron.add("hourly", parse("every 2h", zone="UTC", now=jobs.clock.now()), replace=True)
+    assert cron.job("hourly").schedule_version == 2
+
+
+def test_a_duration_that_is_declared_anew_keeps_its_slot(jobs: Jobs, cron: Cron) -> None:
+    for _start in range(4):
+        cron.add("once", parse("30m", zone="UTC", now=jobs.clock.now()), replace=True)
+        for claim in jobs.after(600):
+            jobs.fire(claim)
+    assert jobs.records("once") == [(1800, 1800, "succeeded", "")]
+    assert cron.job("once").state is JobState.COMPLETED
+    cron.add("once", parse("40m", zone="UTC", now=jobs.clock.now()), replace=True)
+    assert cron.job("once").due_at == NOW + 2400 + 2400
+
+
+def test_declaring_anew_as_paused_pauses(jobs: Jobs, cron: Cron) -> None:
+    schedule = jobs.every("job").schedule
+    assert cron.add("job", schedule, paused="stop", replace=True).state is JobState.PAUSED
+    job = cron.add("job", schedule, name="Another", paused="another reason", replace=True)
+    assert (job.state, job.state_reason, job.name) == (JobState.PAUSED, "stop", "Another")
+    assert cron.add("job", schedule, name="Another", replace=True).state is JobState.PAUSED
+
+
+def test_what_came_due_before_a_removal_has_its_record(jobs: Jobs, cron: Cron) -> None:
+    jobs.every("job")
+    jobs.every("held")
+    cron.pause("held", reason="a rest")
+    jobs.clock.advance(605)
+    for job_id in ("job", "held"):
+        cron.remove(job_id, actor="me", reason="done")
+    assert jobs.records("job") == [(60, 600, "skipped", "removed")]
+    assert jobs.records("held") == [(60, 600, "skipped", "paused")]
+
+
+@pytest.mark.parametrize("name", [None, 5, b"x", "a\0b", "\ud800", "x" * 4001])
+def test_a_name_is_a_text_that_can_be_stored(jobs: Jobs, cron: Cron, name: object) -> None:
+    jobs.every("job")
+    for call in (
+        lambda: cron.add("other", Interval(seconds=60, anchor=NOW), name=name),  # type: ignore[arg-type]
+        *([lambda: cron.edit("job", name=name)] if name is not None else []),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            call()
+        assert str(refused.value) == (
+            "name of a cron job is a text of at most 4,000 characters without NUL and lone surrogates, not"
+            f" {name!r:.80}."
+        )
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T09:00", "9999-12-31T23:59-14:00", "0001-01-01T00:00+14:00"])
+def test_a_time_that_no_calendar_reaches_is_refused(cron: Cron, text: str) -> None:
+    with pytest.raises(ScheduleRefused):
+        cron.add("far", parse(text, zone="Europe/Berlin", now=NOW))
+    assert cron.add("far", parse(text, zone="Europe/Berlin", now=NOW), paused="imported").state is JobState.PAUSED
+    cron.resume("far")

@@ -357,3 +357,19 @@ def test_repeats_are_counted_by_runs_of_slots_that_ended(jobs: Jobs, cron: Cron)
     assert cron.job("job").state == "scheduled"
     assert len(jobs.after(60)) == 1
     assert jobs.records("job")[-2:] == [(240, 780, "skipped", "repeat"), (840, 840, "claimed", "")]
+
+
+def test_a_slot_that_is_asked_for_uses_no_more_repeats_than_there_are(jobs: Jobs, cron: Cron) -> None:
+    jobs.every("job", 60, repeat_times=2, overlap="allow", misfire="run_all", spacing_seconds=0.0)
+    first, *_ = jobs.after(180, room=1)
+    second = cron.claim("job", NOW + 120)
+    with pytest.raises(Refused) as refused:
+        cron.claim("job", NOW + 180)
+    assert str(refused.value) == (
+        f"Cron job 'job' in {cron.home.path}/state.db is to run 2 times in all: 0 runs are over and the others are in"
+        " flight."
+    )
+    for claim in (first, second):
+        jobs.fire(claim)
+    assert cron.job("job").repeat_completed == 2
+    assert jobs.records("job")[-1] == (180, 180, "skipped", "repeat")

@@ -103,6 +103,11 @@ def test_the_next_slots_stand_in_the_zone_of_the_job_across_a_change_of_the_cloc
     ]
     cron("add", "soon", "every 30m", "--zone", "UTC")
     assert [one["job_id"] for one in cron("next")["slots"]] == ["soon", "daily"]
+    moved = cron.ran("add", "gap", "2027-03-28T02:30", "--zone", "Europe/Berlin", "--paused", "x", "--dry-run")
+    assert moved.stderr == (
+        "2027-03-28T02:30:00 does not come in Europe/Berlin: the clock leaves it out. It runs Sun 2027-03-28 03:00"
+        " +0200; --gap skip would refuse it.\n"
+    )
     cron("pause", "daily", "--reason", "x")
     assert [one["job_id"] for one in cron("next")["slots"]] == ["soon"]
     assert "are skipped" in cron.ran("next", "daily").stderr
@@ -125,6 +130,21 @@ def test_what_is_no_schedule_or_has_no_zone_is_said_and_nothing_is_written(
     assert added["zone"] == "Asia/Tokyo"
     said = run_cli("cron", "add", "y", "30m", "--db", db, "--json", env={"HERMES_TIMEZONE": "Asia/Tokio"})
     assert said.json_error["error"]["message"] == "HERMES_TIMEZONE names 'Asia/Tokio', which is no time zone."
+
+
+def test_a_store_is_made_only_where_that_is_said(run_cli: RunCli, tmp_path: Path) -> None:
+    db = tmp_path / "fresh" / "state.db"
+    for words in (("add", "x", "30m", "--zone", "UTC"), ("import", "--from", str(tmp_path))):
+        refused = run_cli("cron", *words, "--db", db, "--json").json_error["error"]
+        assert (refused["code"], refused["message"], refused["try"]) == (
+            "not_found", f"There is no store at {db}.",
+            "Add --new to make it, or name another with --home, --profile or --db.",
+        )
+    words = ("cron", "add", "x", "30m", "--zone", "UTC", "--new", "--db", db)
+    assert run_cli(*words, "--dry-run", "--json").json["job"] is None and not db.parent.exists()
+    assert run_cli(*words).exit_code == 0
+    listed = run_cli("cron", "list", "--db", db)
+    assert listed.stdout.startswith("x  ") and "''" not in listed.stdout
 
 
 def test_history_inflight_missed_and_gc_show_what_became_of_runs(
@@ -172,7 +192,20 @@ def test_status_is_green_only_after_a_tick_that_succeeded(cron: Calls, fake_cloc
     fake_clock.advance(201)
     silent = cron.ran("status")
     assert silent.exit_code == 3 and silent.stdout.startswith("NOT OK: Nobody was heard to tick this home for 201 s.")
-    assert "Due now: often" in silent.stdout
+    assert "Due, not begun: often" in silent.stdout
+    # `due_at` may be of an earlier schedule: what comes after it is said too.
+    assert "due since Fri 2027-01-15 08:01 +0000, then Fri 2027-01-15 08:04 +0000, never ran" in cron.ran("list").stdout
+    for _minute in range(2):  # a line of a crontab that names no command
+        cron.ran("tick", "--once")
+        fake_clock.advance(60)
+    idle = cron.ran("status")
+    assert idle.exit_code == 3 and idle.stdout.startswith(
+        "NOT OK: It is ticked, and 1 job that came due long ago did not begin: often. Either all the room is taken, or"
+        " what ticks runs nothing (`cron tick` without --exec).\n"
+    )
+    cron("tick", "--once", "--exec", "true")
+    fake_clock.advance(61)
+    assert (cron("status")["green"], cron("status")["overdue"]) == (True, [])
 
 
 def test_status_says_stale_code_with_both_revisions_and_the_command(

@@ -205,8 +205,10 @@ def test_what_was_tried_here_before_the_cutover_runs_on_one_side_and_each_job_is
         ids["in summer"]: ("here", ""), ids["half hourly"]: ("there", "paused here: not yet"),
         ids["on holiday"]: ("nowhere", "paused here: imported from hermes-agent, paused there: holiday until May"),
         ids["soon"]: ("nowhere", "no slot is left for it"), ids["late"]: ("nowhere", "no slot is left for it"),
-        ids["with seconds"]: ("there", "not brought in: The cron expression '0 9 * * * 30' is refused: an expression has"
-                              " 5 fields, not 6: seconds and years are not supported."),
+        ids["with seconds"]: (
+            "there", "not brought in: The cron expression '0 9 * * * 30' is refused: an expression has 5 fields, not 6:"
+            " seconds and years are not supported.",
+        ),
     }
     sides = active_on(there, db)
     assert [sides[name] for name in ("half hourly", "three times", "backup")] == [["there"], ["here"], ["here"]]
@@ -266,6 +268,13 @@ def test_a_living_gateway_keeps_the_jobs_there(run_cli: RunCli, there: Path, db:
             server.stdin.close()
     assert jobs(db) == {} and records(there)["brief"]["enabled"]
     assert run_cli(*words).exit_code == 3, "the record of a gateway that is gone stops nobody"
+
+
+def test_a_home_that_has_jobs_and_no_store_gets_one(run_cli: RunCli, there: Path) -> None:
+    for words in (("--dry-run",), ()):
+        done = run_cli("cron", "import", "--home", there, "--new", *words, "--json")
+        assert (done.exit_code, len(done.json["new"])) == (3, 0 if words else 8), done.stderr
+        assert (there / "state.db").exists() is not bool(words)
 
 
 def test_a_cutover_asks_first(run_cli: RunCli, there: Path, db: Path) -> None:

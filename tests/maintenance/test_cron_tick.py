@@ -89,6 +89,7 @@ def test_without_a_command_slots_get_their_records_and_what_is_due_waits(
     fake_clock.advance(600)
     done = run_cli("cron", "tick", "--once", "--db", db, "--json").json
     assert (done["due"], done["missed"], done["runs"]) == (["a", "b"], {"a": 10, "b": 10}, [])
+    assert done["missed_because"] == {"a": ["coalesced"], "b": ["coalesced"]}
     assert run_cli("cron", "tick", "--once", "--exec", "true", "--db", db).exit_code == 0
     assert slots(db, fake_clock, "a") == [(60, "missed"), (660, "succeeded")]
 

@@ -23,7 +23,8 @@ that this machine is set to; when none is found you are asked for --zone. A sche
 refused. An id that is taken is refused, or edited to say this with --replace, so that what runs at each start of a
 program declares it once.
 
-What changes on disk: one job; with --new, a store where there is none. Lock: the write lock, for some milliseconds, beside whoever uses the store.
+What changes on disk: one job; with --new, a store where there is none. Lock: the write lock, for some milliseconds,
+beside whoever uses the store.
 Left alone: every other job. The id of a job that was removed is refused for 90 days.
 
 \b
@@ -57,7 +58,7 @@ def command(
     from cron_store.schedule import Fold, Gap, describe, next_slots, parse, require_fire
     from hermes_state.errors import JobExists, JobNotFound
     from maintenance.commands.cron.declared import fields_of, policies_of, zone_or_ask
-    from maintenance.commands.cron.shown import document, line, moment_of, opened_or_made, schedule_document
+    from maintenance.commands.cron.shown import document, line, moment_of, opened_or_made, schedule_document, tell_moved
     from maintenance.output.documents import print_json
     from maintenance.output.text import rfc3339, safe_text
 
@@ -96,6 +97,7 @@ def command(
             "next_at": [rfc3339(slot) for slot in coming],
         })
         return
+    tell_moved(schedule, coming[0] if coming else None)
     if job is None:
         click.echo(safe_text(f"{which} would run {describe(schedule)}."))
         for slot in coming:

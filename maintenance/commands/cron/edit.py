@@ -52,9 +52,9 @@ def command(
     from cron_store.cron import Cron
     from cron_store.jobs import checking
     from cron_store.records import Policies
-    from cron_store.schedule import require_fire
+    from cron_store.schedule import next_slot, require_fire
     from maintenance.commands.cron.declared import fields_of, policies_of
-    from maintenance.commands.cron.shown import document, find, line, opened
+    from maintenance.commands.cron.shown import document, find, line, opened, tell_moved
     from maintenance.output.documents import print_json
     from maintenance.output.text import safe_text
 
@@ -84,7 +84,10 @@ def command(
             "dry_run": dry_run, "path": ctx.db, "before": document(before), "job": document(after),
             "changes": changes,
         })
-    elif dry_run:
+        return
+    if schedule is not None:
+        tell_moved(schedule, next_slot(schedule, ctx.clock.now()))
+    if dry_run:
         for change in changes:
             click.echo(safe_text(f"{change['name']}: {change['before']} would be {change['after']}", 400))
         if not changes:

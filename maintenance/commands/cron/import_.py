@@ -24,15 +24,16 @@ prove no slot. A job that came in before and was not touched here comes in anew;
 is.
 
 With --cutover, the jobs that hermes-agent would have run are paused there and resumed here, under its own locks, in
-that order; asks first. One that was changed here or run by hand meanwhile is among them; one that a person paused here goes
-on there. Afterwards each job is named with where it runs. It is refused while a gateway of hermes-agent lives. If it is
-broken off, each job runs on one side or on none, and the same command goes on.
+that order; asks first. One that was changed here or run by hand meanwhile is among them; one that a person paused here
+goes on there. Afterwards each job is named with where it runs. It is refused while a gateway of hermes-agent lives. If
+it is broken off, each job runs on one side or on none, and the same command goes on.
 
 The zone of a job that names none is HERMES_TIMEZONE, else `timezone` of the home's config.yaml, else the name that this
 machine is set to; when none is found you are asked for --zone.
 
-What changes on disk: the jobs and runs in the store; with --new, a store where there is none; with --cutover, cron/jobs.json of the home. Lock: hermes-agent's
-.tick.lock and .jobs.lock of that home, for less than 25 seconds; the write lock, for some milliseconds.
+What changes on disk: the jobs and runs in the store; with --new, a store where there is none; with --cutover,
+cron/jobs.json of the home. Lock: hermes-agent's .tick.lock and .jobs.lock of that home, for less than 25 seconds; the
+write lock, for some milliseconds.
 Left alone: executions.db; every record that cannot be a job here, which is named with the reason.
 
 \b
@@ -137,13 +138,13 @@ def _documents(intake: Intake) -> list[dict[str, Any]]:
             "job_id": job.job_id, "name": job.name, "schedule_text": describe(job.schedule), "zone": job.schedule.zone,
             "zone_by": job.zone_by, "active_there": job.active_there,
             "next_at": None if job.is_over else rfc3339(next_slot(job.schedule, job.after)),
-            "passed_at": rfc3339(job.passed), "problem": None,
+            "passed_at": rfc3339(job.passed), "notes": list(job.notes), "problem": None,
         }
         for job in intake.jobs
     ]
     return found + [
         {"job_id": one.job_id, "name": "", "schedule_text": None, "zone": None, "zone_by": None, "active_there": None,
-         "next_at": None, "passed_at": None, "problem": one.why}
+         "next_at": None, "passed_at": None, "notes": [], "problem": one.why}
         for one in intake.problems
     ]
 
@@ -166,8 +167,10 @@ def _line(one: dict[str, Any], ctx: Context) -> str:
     when = "no slot is left" if one["next_at"] is None else f"next {one['next_at'].replace('.000Z', 'Z')}"
     paused = "" if one["active_there"] else ", paused there"
     passed = f", {one['passed_at'].replace('.000Z', 'Z')} came due and is not run" if one["passed_at"] else ""
+    notes = "".join(f"; note: {note}" for note in one["notes"])
     zone = f", zone of {one['zone_by']}"
-    return safe_text(f"{one['job_id']}  {one['name']!r}  {one['schedule_text']}{zone}, {when}{paused}{passed}", 300)
+    said = f"{one['schedule_text']}{zone}, {when}{paused}{passed}{notes}"
+    return safe_text(f"{one['job_id']}  {one['name']!r}  {said}", 600)
 
 
 def _counted(intake: Intake) -> str:

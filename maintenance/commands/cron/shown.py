@@ -163,6 +163,25 @@ def moment_of(epoch: float | None, zone: str) -> str:
     return f"{wall:%a %Y-%m-%d %H:%M}{f':{wall:%S}' if wall.second else ''} {wall:%z}"
 
 
+def tell_moved(schedule: Schedule, slot: int | None) -> None:
+    """Say it when a time of a wall clock that a person wrote is not what the clock will show then."""
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    import click
+
+    from cron_store.schedule import Once
+
+    if not isinstance(schedule, Once) or schedule.wall is None or slot is None:
+        return
+    wall = datetime.fromtimestamp(slot, ZoneInfo(schedule.zone)).replace(tzinfo=None)
+    if wall != datetime.fromisoformat(schedule.wall):
+        click.echo(
+            f"{schedule.wall} does not come in {schedule.zone}: the clock leaves it out. It runs"
+            f" {moment_of(slot, schedule.zone)}; --gap skip would refuse it.", err=True,
+        )
+
+
 def run_document(run: Run) -> dict[str, Any]:
     """The fields of `--json` for one run."""
     from maintenance.output.text import rfc3339

@@ -9,13 +9,14 @@ import click
 from maintenance.context import Context, store_options
 
 if TYPE_CHECKING:
+    from cron_store.records import Job
     from cron_store.ticker.status import HomeStatus
     from hermes_state.host.ticking import TickerSeen
 
 HELP = """Say whether the cron jobs of this home fire: who ticks it, when that was heard and last succeeded.
 
 \b
-green       it was heard and a tick succeeded, both within 200 s
+green       it was heard and a tick succeeded, both within 200 s, and nothing is due for longer than its grace
 stale_code  STALE CODE, fires nothing: who would tick it runs old code and yields; both revisions, and the command
 failing     it was heard, and its last tick failed     no_success  heard, and no tick succeeded for too long
 silent      nobody was heard for 200 s                 never       nobody ever ticked this home
@@ -66,22 +67,26 @@ def command(ctx: Context) -> int:
     counted = {str(state): sum(job.state is state for job in jobs) for state in JobState}
     waiting = [job for job in jobs if job.due_at is not None]
     late = [job for job in waiting if job.due_at is not None and job.due_at <= now]
+    flying = {run.job_id for run in runs}
+    overdue = [job for job in late if job.job_id not in flying and _is_overdue(job, now)]
+    green = status.is_green and not overdue
     upcoming = min((job.due_at for job in waiting if job.due_at is not None), default=None)
     holder = None if lease is None or lease.is_free or lease.owner is None else str(lease.owner)
     idle = not waiting and not runs
     if ctx.json:
         print_json({
-            "path": ctx.db, "light": str(status.light), "green": status.is_green, "text": status.text,
+            "path": ctx.db, "light": str(status.light), "green": green, "text": _text(status, overdue),
             "heartbeat_seconds": status.heartbeat_seconds, "success_seconds": status.success_seconds,
             "error": status.error, "owner": None if status.owner is None else str(status.owner),
             "lease_owner": holder, "tickers": [_ticker(one) for one in status.tickers], "jobs": counted,
-            "due": [job.job_id for job in late], "next_due_at": rfc3339(upcoming),
+            "due": [job.job_id for job in late], "overdue": [job.job_id for job in overdue],
+            "next_due_at": rfc3339(upcoming),
             "in_flight": [run_document(run) for run in runs],
             "incidents": [one.incident_id for one in incidents],
             "clock_steps": [{"at": rfc3339(one.at), "seconds": one.detail.get("seconds")} for one in steps],
         })
-        return 0 if status.is_green or idle else 3
-    click.echo(_first_line(status))
+        return 0 if green or idle else 3
+    click.echo(safe_text(f"{'OK' if green else 'NOT OK'}: {_text(status, overdue)}", 400))
     for one in status.tickers:
         pid = "?" if one.identity is None else one.identity.pid
         said = f": {one.ticking.said}" if one.ticking.said else ""
@@ -90,7 +95,7 @@ def command(ctx: Context) -> int:
         click.echo(safe_text(f"PID {pid} {one.ticking.standing}, heard {heard}{life}{said}"))
     click.echo(", ".join(f"{count} {state}" for state, count in counted.items() if count) or "There is no job.")
     if late:
-        click.echo(safe_text(f"Due now: {', '.join(job.job_id for job in late)}", 200))
+        click.echo(safe_text(f"Due, not begun: {', '.join(job.job_id for job in late)}", 200))
     elif upcoming is not None:
         click.echo(f"Next: {human_age(upcoming, ctx.clock)}.")
     for run in runs:
@@ -101,14 +106,35 @@ def command(ctx: Context) -> int:
         seconds = step.detail.get("seconds")
         if isinstance(seconds, int | float):
             click.echo(f"The clock was set by {seconds:+.0f} s {human_age(step.at, ctx.clock)}.")
-    return 0 if status.is_green or idle else 3
+    return 0 if green or idle else 3
 
 
-def _first_line(status: HomeStatus) -> str:
-    from maintenance.output.text import safe_text
+def _text(status: HomeStatus, overdue: list[Job]) -> str:
+    """The first line, but for its first word. What the ticking says goes first."""
+    from maintenance.output.text import plural
 
-    word = "OK" if status.is_green else "NOT OK"
-    return safe_text(f"{word}: {status.text}", 400)
+    if not overdue or not status.is_green:
+        return status.text
+    names = ", ".join(job.job_id for job in overdue)
+    return (
+        f"It is ticked, and {plural(len(overdue), 'job')} that came due long ago did not begin: {names}. Either all the"
+        " room is taken, or what ticks runs nothing (`cron tick` without --exec)."
+    )
+
+
+def _is_overdue(job: Job, now: float) -> bool:
+    """Whether a job that is due should have begun: for longer than its grace, or, where each slot takes the place of
+    the one before and is on time again, for a period and its grace since anything became of it."""
+    from cron_store.schedule import next_slots
+
+    assert job.due_at is not None
+    coming = next_slots(job.schedule, int(job.due_at), 2)
+    grace = job.grace_seconds(int(job.due_at), coming[0] if coming else None)
+    if job.due_at < now - grace:
+        return True
+    period = coming[1] - coming[0] if len(coming) == 2 else 0.0
+    since = max(one for one in (job.last_run_at, job.state_at, job.updated_at) if one is not None)
+    return since < now - period - grace
 
 
 def _ticker(one: TickerSeen) -> dict[str, Any]:

@@ -124,6 +124,26 @@ def test_a_home_that_is_made_or_deleted_meanwhile_is_taken_in_or_let_go(
     assert {one.home for one in done.problems} <= {str(gone)}, "what was lost of it is told, and of no other"
 
 
+def test_a_home_whose_cap_cannot_be_told_keeps_the_one_it_had_and_stops_no_other(
+    make_home: Home, make_ticker: Ticker, desk: Desk, fake_clock: FakeClock
+) -> None:
+    caps: dict[str, object] = {"a": 1, "b": 1}
+    ticker = make_ticker(
+        homes=[make_home("a"), make_home("b"), make_home("new")], most_parallel=lambda path: caps[path.name]
+    )
+    told = []
+    for _tick in range(2):
+        fake_clock.advance(60)
+        told += [(one.home.rpartition("/")[2], str(one.error)) for one in ticker.tick().problems]
+        ticker.wait_idle()
+        caps = {"b": None}
+    assert [len(desk.jobs(name)) for name in ("a", "b", "new")] == [2, 2, 0]
+    b = next(one.home for one in ticker.standings() if one.home.endswith("/b"))
+    assert told == [
+        ("new", "'new'"), ("a", "'a'"), ("b", f"most_parallel of {b} is a whole number, not None."), ("new", "'new'")
+    ]
+
+
 def test_one_home_that_cannot_be_read_stops_no_other(
     make_home: Home, make_ticker: Ticker, desk: Desk, fake_clock: FakeClock
 ) -> None:

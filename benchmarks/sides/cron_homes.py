@@ -16,18 +16,23 @@ from hermes_state.clock import SYSTEM
 from hermes_state.store import open_store
 
 YEAR = 365 * 86_400
+_BOOTTIME = SYSTEM.boottime
 
 
 class Wall:
-    """A wall clock that is moved by hand: jobs are due when it says so. All other clocks are the machine's."""
+    """Clocks that are moved by hand, wall and boot alike: jobs are due when they say so.
+
+    A wall clock that moved alone would be doubted, and what it says is due deferred.
+    """
 
     def __init__(self, now: float) -> None:
-        self.moved = now
+        self.moved = self._began = now
         self.show()
 
     def show(self) -> None:
         """From here on this is what the wall of this process shows."""
         SYSTEM.now = lambda: self.moved  # type: ignore[method-assign]
+        SYSTEM.boottime = lambda: _BOOTTIME() + self.moved - self._began  # type: ignore[method-assign]
 
 
 class Homes:

@@ -108,7 +108,7 @@ def test_the_file_of_a_host_is_called_so_and_checked(tmp_path: Path, run_cli: Ru
     told = {one["code"]: one for one in ran.json["findings"]}
     assert ran.exit_code == 0, ran.stdout
     assert told["host_file"]["sentence"] == (
-        "This is the file of a host, schema step 1: it holds who serves which homes of one user, and no session. Its "
+        "This is the file of a host, schema step 2: it holds who serves which homes of one user, and no session. Its "
         "pages and references are checked like those of any store."
     )
     assert told["host_file"]["next_command"] == "hermes-state host status" and "pages" in told

@@ -51,6 +51,8 @@ def home_of(number: int) -> str:
 
 def unit(folder: Path, number: int, supervisor: Supervisor, topology: str, seed: int) -> int:
     """One start of one unit; gives what it exits with."""
+    # Taken by one thread that waits for it: a handler may come between the last look and the wait, and never run.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     chance = random.Random(seed)
     alone = number in STANDALONE[topology]
     together = [home_of(one) for one in range(UNITS) if one not in STANDALONE[topology]]
@@ -66,16 +68,12 @@ def unit(folder: Path, number: int, supervisor: Supervisor, topology: str, seed:
     # The served set is settled a moment after the claim, as by a gateway that starts its adapters first.
     time.sleep(chance.random() * 0.05)
 
-    def stop(number: int, frame: object) -> None:
-        marker = host.markers.take(MarkerKind.TAKEOVER)
-        member.leave(reason="stopped")
-        os._exit(stop_code(marker and marker.kind, supervisor))
-
-    signal.signal(signal.SIGTERM, stop)
     member.settle(served, multiplex=not alone)
     member.move(RunState.RUNNING)
-    while True:
-        signal.pause()
+    signal.sigwait({signal.SIGTERM})
+    marker = host.markers.take(MarkerKind.TAKEOVER)
+    member.leave(reason="stopped")
+    os._exit(stop_code(marker and marker.kind, supervisor))
 
 
 def person(folder: Path, seed: int) -> int:

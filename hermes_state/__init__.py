@@ -11,6 +11,6 @@ from __future__ import annotations
 
 from hermes_state import coexist as coexist
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 
 coexist.install(__name__)

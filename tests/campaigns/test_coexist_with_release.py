@@ -59,7 +59,7 @@ print(gateway.session.SessionDB is SessionDB if hasattr(gateway.session, "Sessio
 print(pickle.loads(pickle.dumps(SessionDB)) is SessionDB, SessionDB.__module__)
 print(all(hasattr(hermes_state, name) for name in dir(sys.modules["hermes_state._peer"])))
 """
-    assert beside(code) == ["0.7.0 hermes_state.py", "True", "True hermes_state", "True"]
+    assert beside(code) == ["0.8.0 hermes_state.py", "True", "True hermes_state", "True"]
 
 
 def test_assignment_of_the_default_path_moves_session_db(beside, tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ def test_both_packages_in_one_environment(tmp_path: Path) -> None:
     sh(scripts / "python", "-m", "pip", "uninstall", "--yes", "--quiet", "hermes-agent")
     assert owner() == "missing"
     sh(scripts / "hermes-state", "install-shim", env=env)
-    assert sh(scripts / "hermes", "--version", env=env).stdout == "hermes-state 0.7.0\n"
+    assert sh(scripts / "hermes", "--version", env=env).stdout == "hermes-state 0.8.0\n"

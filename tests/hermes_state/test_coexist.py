@@ -82,7 +82,7 @@ def test_foreign_names_are_read_from_the_peer(beside) -> None:
 
 def test_our_names_stay_ours(beside) -> None:
     code = "import hermes_state as it\nprint(it.__version__, it.engine.__name__, it.errors.__name__)"
-    assert beside(code) == "0.7.0 hermes_state.engine hermes_state.errors"
+    assert beside(code) == "0.8.0 hermes_state.engine hermes_state.errors"
 
 
 def test_assignment_reaches_the_peer_and_its_siblings(beside) -> None:

@@ -87,7 +87,7 @@ def test_program_without_a_verb_prints_its_help(run_cli) -> None:
 
 
 def test_version_is_ours(run_cli) -> None:
-    assert run_cli("--version").stdout == "hermes-state 0.7.0\n"
+    assert run_cli("--version").stdout == "hermes-state 0.8.0\n"
 
 
 def test_wrong_calls_exit_2_and_name_the_help(run_cli) -> None:
@@ -188,7 +188,7 @@ def test_our_package_wins_over_a_source_checkout_of_the_peer(tmp_path: Path, run
     environment = run_cli.environment()
     environment["PYTHONPATH"] = os.pathsep.join([str(checkout), environment["PYTHONPATH"]])
     ended = subprocess.run(run_cli.command("--version"), env=environment, capture_output=True, text=True, timeout=60)
-    assert (ended.stdout, ended.stderr) == ("hermes-state 0.7.0\n", "")
+    assert (ended.stdout, ended.stderr) == ("hermes-state 0.8.0\n", "")
 
 
 def test_every_verb_of_the_table_has_its_parts() -> None:

@@ -67,7 +67,7 @@ def test_install_puts_a_working_script_in_place(folder: Path, text: str | None, 
     ended = subprocess.run(
         [folder / "hermes", "--version"], env=run_cli.environment(), capture_output=True, text=True, timeout=60
     )
-    assert (ended.stdout, ended.returncode) == ("hermes-state 0.7.0\n", 0)
+    assert (ended.stdout, ended.returncode) == ("hermes-state 0.8.0\n", 0)
     assert os.listdir(folder) == ["hermes"]
     assert not shim.install(state(folder))
 
@@ -98,7 +98,7 @@ def test_a_long_or_spaced_interpreter_path_gets_a_lead_that_the_shell_runs(tmp_p
     site = [path for path in sys.path if path.endswith("site-packages")]
     environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], *site])
     ended = subprocess.run([script, "--version"], env=environment, capture_output=True, text=True, timeout=60)
-    assert (ended.stdout, ended.stderr) == ("hermes-state 0.7.0\n", "")
+    assert (ended.stdout, ended.stderr) == ("hermes-state 0.8.0\n", "")
 
 
 def test_dry_run_of_the_command_changes_nothing(run_cli) -> None:

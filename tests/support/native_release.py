@@ -16,6 +16,7 @@ from hermes_state import open_store
 from hermes_state.clock import FakeClock
 from hermes_state.engine import Transaction
 from hermes_state.store import Store
+from tests.support.beside import jobs, work_beside
 from tests.support.gateways import serve
 from tests.support.routes import route
 
@@ -50,6 +51,8 @@ def fill(store: Store) -> None:
     owe(store)
     serve(store)
     route(store)
+    work_beside(store)
+    jobs(store)
 
 
 def compact(store: Store) -> None:

@@ -156,8 +156,9 @@ def run_rounds(rounds: int, seed: int, places: list[Place], folder: Path) -> tup
 
 def test_every_verb_that_opens_a_store_is_among_them() -> None:
     played = {" ".join(words[:2]) if words[0] == "sessions" else words[0] for words in VERBS.values()}
-    # An import has nothing to say to a file of hermes-agent: it writes into native stores only, and so do compaction,
-    # the outbox, the gateway's instances, routing, work and cron. A recovery is busy beside a writer, and a restore needs a backup.
+    # An import has nothing to say to a file of hermes-agent: it writes into native stores only; so do compaction, the
+    # outbox, the gateway's instances, routing, work and cron. A recovery is busy beside a writer, and a restore needs a
+    # backup.
     opening = {
         name for name, verb in verbs.VERBS.items()
         if verb.access not in (verbs.Access.LOCAL, verbs.Access.HOST)

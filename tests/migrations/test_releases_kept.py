@@ -226,7 +226,7 @@ def test_work_beside_conversations_and_jobs_are_there(name: str, tmp_path: Path)
         assert (str(work.streams.get("turn 1").state), work.streams.get("turn 1").message_id) == ("sealing", "m1")
         assert [one.content for one in work.lanes.waiting("agent:main:telegram:dm:1")] == ["And then?"]
         assert [one.chat_id for one in work.targets.page()] == ["9"]
-        assert work.models.facts("local", "model-a").facts["context_window"] == 8192
+        assert work.models.facts("local", "model-a").context_window == 8192
         assert [(one.job_id, str(one.state)) for one in cron.jobs()] == [("brief", "scheduled"), ("paused", "paused")]
         assert [(one.run_id, str(one.state)) for one in cron.history()] == [("by hand", "succeeded")]
         with pytest.raises(Entombed):

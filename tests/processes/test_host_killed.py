@@ -87,7 +87,8 @@ from pathlib import Path
 import gates
 from hermes_state.host import MarkerKind, Run, RunState, Supervisor, open_host, stop_code
 folder, home, served, multiplex, leaves = sys.argv[1:]
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # waited for below: a handler could come just before the wait
+# Waited for below: a handler could come just before the wait.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 host = open_host(Path(folder))
 member = host.enter(Run(home=home), rescan=lambda: json.loads(served)).member
 

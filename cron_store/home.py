@@ -51,6 +51,12 @@ class Told:
     is_right: bool = True  # the wall clock is believed
     went_back: bool = False  # what was told by the clock before may lie ahead
     notes: bool = False  # something of this has to be written
+    stood: float | None = None  # seconds of boot time since a step in doubt was noted
+
+
+def must_stand(step: float) -> float:
+    """For how many seconds of boot time a step of so many seconds has to stand until it is believed."""
+    return FAR_STANDS_SECONDS if step > FAR_SECONDS else STANDS_SECONDS
 
 
 def judge(reader: Reader, now: Now) -> Told:
@@ -70,9 +76,8 @@ def judge(reader: Reader, now: Now) -> Told:
         return Told(at=now.at, notes=doubted is not None)
     if doubted is None or abs(moved - doubted) > MOST_STEP_SECONDS:
         return Told(at=expected, step=moved, is_new=True, is_right=False, notes=True)
-    stands = FAR_STANDS_SECONDS if moved > FAR_SECONDS else STANDS_SECONDS
-    if now.boottime - since < stands:
-        return Told(at=expected, step=moved, is_right=False)
+    if now.boottime - since < must_stand(moved):
+        return Told(at=expected, step=moved, is_right=False, stood=now.boottime - since)
     return Told(at=now.at, step=moved, went_back=moved < 0, notes=True)
 
 

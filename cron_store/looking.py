@@ -172,7 +172,9 @@ class Looking:
         clock = self._clock
         now = home.Now(at=clock.now(), boottime=clock.boottime(), domain=clock.domain())
         told = self._read(lambda reader: home.judge(reader, now))
-        return None if told.is_right or told.step is None else ClockStep(seconds=told.step, at=now.at)
+        if told.is_right or told.step is None:
+            return None
+        return ClockStep(seconds=told.step, at=now.at, stood_seconds=told.stood)
 
     def ahead(self, *, limit: int = 50) -> dict[str, int]:
         """Up to `limit` jobs whose slots are accounted for beyond now, the farthest first, each with until when (epoch

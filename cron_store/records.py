@@ -310,6 +310,8 @@ class ClockStep:
 
     seconds: float  # above 0: forwards
     at: float  # the wall clock after it
+    # For how long of boot time it has stood since a tick noted it; None: none did, or it is not in doubt.
+    stood_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,6 +165,10 @@ VERBS: dict[str, Verb] = {
     "cron status": Verb(
         f"{_COMMANDS}.cron.status", Access.READ, "Say whether the cron jobs of this home fire, and who ticks it."
     ),
+    "cron accept-clock": Verb(
+        f"{_COMMANDS}.cron.accept_clock", Access.ONLINE,
+        "Say that the wall clock is right, when cron doubts a step of it.",
+    ),
     "cron inflight": Verb(
         f"{_COMMANDS}.cron.inflight", Access.READ, "List the cron runs in flight: by whom, since when."
     ),

@@ -86,6 +86,7 @@ CALLS: dict[str, str] = {
     "cron run": "{job} --exec true",
     "cron next": "{job}",
     "cron status": "",
+    "cron accept-clock": "--dry-run",
     "cron inflight": "",
     "cron history": "",
     "cron missed": "",

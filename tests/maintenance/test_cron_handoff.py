@@ -69,7 +69,9 @@ def test_in_a_home_of_hermes_agent_the_call_reaches_it_unchanged(run_cli, store_
         said[home] = json.loads(ended.stdout)
     assert said[db.parent]["argv"] == ["hermes", "cron", "list", "--json"]
     assert said[db.parent]["ours"] == ["maintenance"]
-    assert said[tmp_path / "native"] == {"path": str(tmp_path / "native" / "state.db"), "jobs": [], "next_after": None}
+    assert said[tmp_path / "native"] == {
+        "path": str(tmp_path / "native" / "state.db"), "jobs": [], "unreadable": [], "next_after": None,
+    }
 
 
 @pytest.mark.slow

@@ -48,6 +48,7 @@ NATIVE = {
     "cron resume": ["brief"],
     "cron remove": ["brief", "--reason", "test", "--yes"],
     "cron run": ["brief", "--exec", "true"],
+    "cron accept-clock": [],
     "cron gc": [],
     "cron tick": ["--once"],
 }

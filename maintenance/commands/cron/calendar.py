@@ -27,7 +27,7 @@ Example:
   hermes cron calendar
   hermes cron calendar --html --output week.html --zone Europe/Berlin
 
-Exit: 0 done, 1 failed, 2 usage, 65 damaged, 75 busy.
+Exit: 0 done, 1 failed, 2 usage, 3 a job cannot be read and is named, 65 damaged, 75 busy.
 """
 
 
@@ -40,12 +40,12 @@ Exit: 0 done, 1 failed, 2 usage, 65 damaged, 75 busy.
 @store_options
 def command(
     ctx: Context, *, days: int, which: tuple[str, ...], zone: str | None, as_html: bool, output: str | None
-) -> None:
+) -> int:
     from pathlib import Path
 
     from cron_store.looking import Looking
     from cron_store.schedule import check_zone, host_zone
-    from maintenance.commands.cron.shown import every, find, opened
+    from maintenance.commands.cron.shown import every, find, opened, tell_unreadable, unreadable_document
     from maintenance.cron_calendar.days import calendar_of
     from maintenance.output.documents import print_json
     from maintenance.output.text import safe_text
@@ -53,9 +53,10 @@ def command(
     if output is not None and not as_html:
         raise click.UsageError("--output goes with --html.")
     chosen = check_zone(zone) if zone is not None else host_zone(os.environ) or "UTC"
+    bad: dict[str, Exception] = {}
     with opened(ctx, read_only=True) as store:
         cron = Looking(store)
-        jobs = [find(cron, word) for word in dict.fromkeys(which)] if which else every(cron)
+        jobs = [find(cron, word) for word in dict.fromkeys(which)] if which else every(cron, bad)
         calendar = calendar_of(cron, jobs, chosen, days_behind=days, days_ahead=days)
     if as_html:
         from maintenance.cron_calendar.page import page
@@ -68,12 +69,15 @@ def command(
         elif not ctx.json:
             click.echo(drawn, nl=False)
     if ctx.json:
-        print_json({"path": ctx.db, "output": output, **_document(calendar)})
+        print_json({"path": ctx.db, "output": output, "unreadable": unreadable_document(bad), **_document(calendar)})
     elif not as_html:
         from maintenance.cron_calendar.text import lines
 
         for text in lines(calendar):
             click.echo(text)
+    if not ctx.json:
+        tell_unreadable(bad, err=as_html)
+    return 3 if bad else 0
 
 
 def _document(calendar: Calendar) -> dict[str, Any]:

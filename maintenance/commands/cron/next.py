@@ -20,7 +20,7 @@ Example:
   hermes cron next daily-brief --count 10
   hermes cron next
 
-Exit: 0 done, 1 not found or failed, 2 usage, 65 damaged, 75 busy.
+Exit: 0 done, 1 not found or failed, 2 usage, 3 a job cannot be read and is named, 65 damaged, 75 busy.
 """
 
 
@@ -29,13 +29,14 @@ Exit: 0 done, 1 not found or failed, 2 usage, 65 damaged, 75 busy.
 @click.option("--count", "-n", type=click.IntRange(min=1, max=1000), default=10, show_default=True,
               help="How many at most.")
 @store_options
-def command(ctx: Context, *, which: str | None, count: int) -> None:
+def command(ctx: Context, *, which: str | None, count: int) -> int:
     from cron_store.looking import Looking
     from cron_store.states import JobState
-    from maintenance.commands.cron.shown import every, find, moment_of, opened
+    from maintenance.commands.cron.shown import every, find, moment_of, opened, tell_unreadable, unreadable_document
     from maintenance.output.documents import print_json
     from maintenance.output.text import human_age, rfc3339, safe_text
 
+    bad: dict[str, Exception] = {}
     with opened(ctx, read_only=True) as store:
         cron = Looking(store)
         if which is not None:
@@ -43,7 +44,7 @@ def command(ctx: Context, *, which: str | None, count: int) -> None:
             ended = job.state is JobState.COMPLETED
             coming = [] if ended else [(slot, job) for slot in cron.next_slots(job.job_id, count)]
         else:
-            jobs = [job for job in every(cron) if job.active and job.state is not JobState.COMPLETED]
+            jobs = [job for job in every(cron, bad) if job.active and job.state is not JobState.COMPLETED]
             found = [(slot, job) for job in jobs for slot in cron.next_slots(job.job_id, 1)]
             coming = sorted(found, key=lambda pair: (pair[0], pair[1].job_id))[:count]
     if ctx.json:
@@ -54,9 +55,10 @@ def command(ctx: Context, *, which: str | None, count: int) -> None:
                  "wall": moment_of(slot, one.schedule.zone)}
                 for slot, one in coming
             ],
+            "unreadable": unreadable_document(bad),
         })
-        return
-    if not coming:
+        return 3 if bad else 0
+    if not coming and not bad:
         click.echo("No slot is left." if which is not None else f"No job of {ctx.db} has a slot.")
     for slot, one in coming:
         utc = (rfc3339(slot) or "").replace(".000Z", "Z")
@@ -64,5 +66,7 @@ def command(ctx: Context, *, which: str | None, count: int) -> None:
         click.echo(safe_text(
             f"{moment_of(slot, one.schedule.zone)}  {one.schedule.zone}  {utc}  {human_age(slot, ctx.clock)}{name}"
         ))
+    tell_unreadable(bad)
     if which is not None and not job.active:
         click.echo(f"{safe_text(job.job_id)} is paused ({safe_text(job.state_reason)}): these are skipped.", err=True)
+    return 3 if bad else 0

@@ -7,7 +7,7 @@ them in UTC.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -78,12 +78,29 @@ def find(cron: Looking, word: str) -> Job:
         return named[0]
 
 
-def every(cron: Looking) -> list[Job]:
-    """All jobs, by id."""
+def every(cron: Looking, unreadable: dict[str, Exception] | None = None) -> list[Job]:
+    """All jobs, by id. One that cannot be read goes into `unreadable`; without that, raises `LedgerUnreadable`."""
     found: list[Job] = []
-    while page := cron.jobs(limit=1000, after=found[-1].job_id if found else None):
+    while page := cron.jobs(limit=1000, after=found[-1].job_id if found else None, unreadable=unreadable):
         found += page
     return found
+
+
+def unreadable_document(unreadable: Mapping[str, Exception]) -> list[dict[str, str]]:
+    """The field `unreadable` of `--json`: the jobs that a listing went past."""
+    return [{"job_id": job_id, "error": str(error)} for job_id, error in sorted(unreadable.items())]
+
+
+def tell_unreadable(unreadable: Mapping[str, Exception], *, err: bool = False) -> None:
+    """Name the jobs that a listing went past, and what to do. `err`: on stderr, where stdout is a page."""
+    import click
+
+    from hermes_state.errors import StateError
+    from maintenance.output.text import safe_text
+
+    for _job_id, error in sorted(unreadable.items()):
+        said = f"{error.message} {error.hint or ''}" if isinstance(error, StateError) else str(error)
+        click.echo(safe_text(said.strip(), 1000), err=err)
 
 
 def document(job: Job) -> dict[str, Any]:

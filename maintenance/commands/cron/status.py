@@ -20,6 +20,10 @@ green       it was heard and a tick succeeded, both within 200 s, and nothing is
 stale_code  STALE CODE, fires nothing: who would tick it runs old code and yields; both revisions, and the command
 failing     it was heard, and its last tick failed     no_success  heard, and no tick succeeded for too long
 silent      nobody was heard for 200 s                 never       nobody ever ticked this home
+clock_in_doubt  the wall clock moved and is not believed yet: jobs go by the boot clock (`hermes cron accept-clock`)
+ahead       jobs are accounted for beyond now, and silent until then: the clock was wrong
+
+A home with a job that cannot be read is not green; that job is named, and the others are looked at.
 
 Below: which processes say anything of this home, jobs by state, what is due, what is in flight, open incidents.
 
@@ -31,7 +35,7 @@ Example:
   hermes cron status
   hermes cron status --json
 
-Exit: 0 green, or there is no job to run; 1 failed, 2 usage, 3 not green, 65 damaged, 75 busy.
+Exit: 0 green, or no job is to run and nothing else is wrong; 1 failed, 2 usage, 3 not green, 65 damaged, 75 busy.
 """
 
 
@@ -47,7 +51,14 @@ def command(ctx: Context) -> int:
     from hermes_state.errors import NotFound
     from hermes_state.host import open_host
     from hermes_state.leases import Leases
-    from maintenance.commands.cron.shown import every, opened, run_document, run_line
+    from maintenance.commands.cron.shown import (
+        every,
+        opened,
+        run_document,
+        run_line,
+        tell_unreadable,
+        unreadable_document,
+    )
     from maintenance.output.documents import print_json
     from maintenance.output.text import human_age, plural, rfc3339, safe_text
 
@@ -55,10 +66,11 @@ def command(ctx: Context) -> int:
         known: Any = open_host(read_only=True)
     except NotFound:
         known = nullcontext()  # no process of this user has said anything yet
+    bad: dict[str, Exception] = {}
     with known as host, opened(ctx, read_only=True) as store:
         cron = Looking(store)
         status = home_status(cron, host)
-        jobs = every(cron)
+        jobs = every(cron, bad)
         runs = cron.in_flight()
         lease = Leases(store.core).look(TICK_LEASE)
         incidents = cron.incidents(states=(IncidentState.DETECTED, IncidentState.ALERTED))
@@ -69,13 +81,15 @@ def command(ctx: Context) -> int:
     late = [job for job in waiting if job.due_at is not None and job.due_at <= now]
     flying = {run.job_id for run in runs}
     overdue = [job for job in late if job.job_id not in flying and _is_overdue(job, now)]
-    green = status.is_green and not overdue
+    green = status.is_green and not overdue and not bad
     upcoming = min((job.due_at for job in waiting if job.due_at is not None), default=None)
     holder = None if lease is None or lease.is_free or lease.owner is None else str(lease.owner)
-    idle = not waiting and not runs
+    # These are said where no job waits too: a job that is ahead or damaged may be the one that should.
+    wrong = bool(bad) or status.clock_step is not None or bool(status.ahead)
+    ok = green or (not waiting and not runs and not wrong)
     if ctx.json:
         print_json({
-            "path": ctx.db, "light": str(status.light), "green": green, "text": _text(status, overdue),
+            "path": ctx.db, "light": str(status.light), "green": green, "text": _text(status, overdue, bad),
             "heartbeat_seconds": status.heartbeat_seconds, "success_seconds": status.success_seconds,
             "error": status.error, "owner": None if status.owner is None else str(status.owner),
             "lease_owner": holder, "tickers": [_ticker(one) for one in status.tickers], "jobs": counted,
@@ -83,10 +97,15 @@ def command(ctx: Context) -> int:
             "next_due_at": rfc3339(upcoming),
             "in_flight": [run_document(run) for run in runs],
             "incidents": [one.incident_id for one in incidents],
+            "clock_step_seconds": None if status.clock_step is None else status.clock_step.seconds,
+            "clock_step_since_at": rfc3339(status.clock_since_at),
+            "ahead": [{"job_id": job_id, "until_at": rfc3339(until)} for job_id, until in status.ahead.items()],
+            "ahead_since_at": rfc3339(status.ahead_since_at), "unreadable": unreadable_document(bad),
             "clock_steps": [{"at": rfc3339(one.at), "seconds": one.detail.get("seconds")} for one in steps],
         })
-        return 0 if green or idle else 3
-    click.echo(safe_text(f"{'OK' if green else 'NOT OK'}: {_text(status, overdue)}", 400))
+        return 0 if ok else 3
+    click.echo(safe_text(f"{'OK' if green else 'NOT OK'}: {_text(status, overdue, bad)}", 2000))
+    tell_unreadable(bad)
     for one in status.tickers:
         pid = "?" if one.identity is None else one.identity.pid
         said = f": {one.ticking.said}" if one.ticking.said else ""
@@ -106,14 +125,18 @@ def command(ctx: Context) -> int:
         seconds = step.detail.get("seconds")
         if isinstance(seconds, int | float):
             click.echo(f"The clock was set by {seconds:+.0f} s {human_age(step.at, ctx.clock)}.")
-    return 0 if green or idle else 3
+    return 0 if ok else 3
 
 
-def _text(status: HomeStatus, overdue: list[Job]) -> str:
+def _text(status: HomeStatus, overdue: list[Job], bad: dict[str, Exception]) -> str:
     """The first line, but for its first word. What the ticking says goes first."""
     from maintenance.output.text import plural
 
-    if not overdue or not status.is_green:
+    if not status.is_green:
+        return status.text
+    if bad:
+        return f"It is ticked, and {plural(len(bad), 'job')} cannot be read, so not run: {', '.join(sorted(bad))}."
+    if not overdue:
         return status.text
     names = ", ".join(job.job_id for job in overdue)
     return (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 LEASE_SECONDS = 60.0
 LEASE_WAIT_SECONDS = 5.0  # for another tick that tells what is due, which takes milliseconds
 RENEW_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(kw_only=True)
@@ -135,14 +137,17 @@ class Runs:
 
     def wait(self, *, all_of_them: bool) -> None:
         """Until one of them ended, or all; their claims are renewed meanwhile."""
+        renewed = time.monotonic()
         while self._open:
-            over = wait(self._open, timeout=RENEW_SECONDS, return_when=FIRST_COMPLETED).done
+            # In short waits: a signal that comes just before one is acted on only once that is over.
+            over = wait(self._open, timeout=min(_LOOK_SECONDS, RENEW_SECONDS), return_when=FIRST_COMPLETED).done
             for future in over:
                 self._ended.append((self._open.pop(future).claim, future.result()))
             if over and not all_of_them:
                 return
-            if not over:
+            if time.monotonic() - renewed >= RENEW_SECONDS:
                 self._renew()
+                renewed = time.monotonic()
 
     def _renew(self) -> None:
         try:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 MOST_OUTPUT = 4_000  # characters of each stream that are kept: the last ones
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL
-_LOOK_SECONDS = 0.2
 
 
 def document(claim: Claim) -> dict[str, Any]:
